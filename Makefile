@@ -1,0 +1,97 @@
+# Every target works in a fresh clone with Python 3.11+, make and git. No environment need be active, and an active one is ignored.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help run install test test-all lint format bench clean
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+
+# Nothing of the caller's environment may leak into ours.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX PIP_CONSTRAINT PIP_REQUIRE_VIRTUALENV
+# Use the pyright that constraints.txt names, and do not look for a newer one.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+# Real data, when it lies beside the clone.
+ifndef BISADDLE_DATA
+ifneq ($(wildcard ../shared/data),)
+export BISADDLE_DATA := $(shell cd ../shared/data && pwd)
+endif
+endif
+
+# One stamp for each state of the environment. An install that did not end leaves BUSY behind, and a moved clone a HOME that
+# is not here: either way the environment cannot be trusted, and the next make builds it again.
+STAMPS := $(VENV)/.stamps
+CREATED := $(STAMPS)/created
+CLI := $(STAMPS)/cli
+ALL := $(STAMPS)/all
+BUSY := $(STAMPS)/busy
+HOME_IS := $(STAMPS)/home
+ifneq ($(wildcard $(VENV)),)
+ifneq ($(shell test ! -e $(BUSY) && test "$$(cat $(HOME_IS) 2>/dev/null)" = "$$(pwd)" && $(PY) -c 'print("sound")' 2>/dev/null),sound)
+BROKEN := broken
+endif
+endif
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+run: $(CLI) ## solve a robust multi-task regression with both methods and print a table
+	@$(PY) examples/robust_multitask.py
+
+install: $(ALL) ## leave .venv with the package and all extras
+
+test: $(ALL) ## run the tests, without the slow ones (PYTEST_ARGS="-k simplex" adds options)
+	@$(PY) -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+
+test-all: $(ALL) ## run every test
+	@$(PY) -m pytest -n 2 $(PYTEST_ARGS)
+
+lint: $(ALL) ## check style, format and types
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m pyright
+
+format: $(ALL) ## sort imports, mend what ruff can mend, format
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: $(ALL) ## time the compiled loop against C and NumPy, as ratios
+	@$(PY) benchmarks/loop.py
+
+clean: ## remove the environment and everything generated
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call pip_install,extras,what is said meanwhile)
+define pip_install
+@echo "Installing bisaddle with $(2) into $(VENV) ..."
+@touch $(BUSY)
+@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$(1)]"
+@rm $(BUSY)
+endef
+
+$(CREATED): $(BROKEN)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "bisaddle needs Python 3.11 or later, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo not there)." >&2; \
+	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS)
+	@pwd > $(HOME_IS)
+	@touch $@
+
+$(CLI): $(CREATED) pyproject.toml constraints.txt
+	$(call pip_install,cli,its command-line extra)
+	@touch $@
+
+$(ALL): $(CREATED) pyproject.toml constraints.txt
+	$(call pip_install,cli$(comma)sklearn$(comma)plot$(comma)report$(comma)data$(comma)dev,all extras)
+	@touch $(CLI) $@
+
+comma := ,
+
+.PHONY: broken
+broken:
