@@ -1,0 +1,57 @@
+"""The box."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from bisaddle.sets.base import ConvexSet, as_leaf, like, poison, traced
+
+
+class Box(ConvexSet):
+    """{v : lower <= v <= upper}, bounds numbers or arrays that broadcast to v
+
+    project: O(n), a clip; lmo: O(n), lower where d > 0, upper elsewhere.
+    """
+
+    lower: Array = eqx.field(converter=lambda b: as_leaf(b, "Box lower"))
+    upper: Array = eqx.field(converter=lambda b: as_leaf(b, "Box upper"))
+
+    def __check_init__(self):
+        lower, upper = self.lower, self.upper
+        try:
+            np.broadcast_shapes(lower.shape, upper.shape)
+        except ValueError:
+            raise ValueError(f"Box bounds must broadcast, given shapes {lower.shape} and {upper.shape}") from None
+        if traced(lower) or traced(upper):
+            return
+        if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
+            raise ValueError(
+                "Box bounds must be finite (the sets here are compact), given infinity or NaN; use a large finite bound"
+            )
+        if np.any(np.asarray(lower) > np.asarray(upper)):
+            raise ValueError("Box is empty: a lower bound exceeds its upper bound; exchange them or correct one")
+
+    def project(self, v: Array) -> Array:
+        return jnp.clip(v, like(self.lower, v), like(self.upper, v))
+
+    def lmo(self, direction: Array) -> Array:
+        return poison(jnp.where(direction > 0, like(self.lower, direction), like(self.upper, direction)), direction)
+
+    def diameter(self, v: Array) -> Array:
+        width = like(self.upper, v) - like(self.lower, v)
+        return jnp.sqrt(jnp.sum(jnp.square(jnp.broadcast_to(width, v.shape))))
+
+    def misfit(self, v: PyTree) -> str | None:
+        reason = ConvexSet.misfit(self, v)
+        bounds = np.broadcast_shapes(self.lower.shape, self.upper.shape)
+        if reason is None and (len(bounds) > len(v.shape) or _broadcast(bounds, v.shape) != v.shape):
+            return f"Box bounds have shape {bounds} and do not broadcast to an array of shape {v.shape}"
+        return reason
+
+
+def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
+    try:
+        return np.broadcast_shapes(left, right)
+    except ValueError:
+        return None
