@@ -1,0 +1,130 @@
+"""Problem, Point, Constants, Derivatives: the mathematics, stated once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, PyTree
+
+from bisaddle.sets.base import ConvexSet, traced
+
+
+def as_callable(function: Any) -> Any:
+    """A pytree that can be called: plain functions become static, callable modules keep their array leaves traced."""
+    if function is None or isinstance(function, eqx.Module | Partial):
+        return function
+    return Partial(function) if callable(function) else function
+
+
+def _as_arrays(tree: PyTree) -> PyTree:
+    """Numbers and NumPy arrays become JAX arrays; anything else stays for the checks to name."""
+
+    def convert(leaf):
+        return jnp.asarray(np.asarray(leaf)) if isinstance(leaf, np.ndarray | np.generic | float | int) else leaf
+
+    return jax.tree.map(convert, tree)
+
+
+class Point(eqx.Module):
+    """(x, theta, y), each any pytree of arrays; theta is None without a lower level, y is None without a max player."""
+
+    x: PyTree = eqx.field(converter=_as_arrays)
+    theta: PyTree = eqx.field(converter=_as_arrays, default=None)
+    y: PyTree = eqx.field(converter=_as_arrays, default=None)
+
+
+def _constant(value) -> Array | np.ndarray | None:
+    return value if value is None or isinstance(value, jax.Array) else np.asarray(value, dtype=np.float64)
+
+
+class Constants(eqx.Module):
+    """Constants of the paper's assumptions, over all x in X; None where unknown.
+
+    mu_g I <= g_theta_theta <= L_g I,        |f_y(x, theta, y) - f_y(x, theta, y')| <= L_yy |y - y'|
+    """
+
+    mu_g: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_g: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_yy: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+
+    def __check_init__(self):
+        for name, floor in (("mu_g", "> 0"), ("L_g", "> 0"), ("L_yy", ">= 0")):
+            value = getattr(self, name)
+            if value is None or traced(value):
+                continue
+            if value.shape != () or not np.isfinite(value) or value < 0 or (floor == "> 0" and value == 0):
+                raise ValueError(f"Constants: {name} must be a finite number {floor}, given {value}")
+        if _both_known(self.mu_g, self.L_g) and self.mu_g > self.L_g:  # pyright: ignore[reportOptionalOperand]
+            raise ValueError(f"Constants: mu_g <= L_g is needed, given mu_g = {self.mu_g} and L_g = {self.L_g}")
+
+
+def _both_known(*values) -> bool:
+    return all(value is not None and not traced(value) for value in values)
+
+
+class Derivatives(eqx.Module):
+    """Derivatives written by hand; what is None comes from automatic differentiation.
+
+        f_x, f_theta, f_y   (x, theta, y, data) -> the gradient of the upper function in that variable
+        g_theta             (x, theta, data)    -> the gradient of the lower function in theta
+        g_theta_theta       (x, theta, w, data) -> Hessian times w, in the shape of theta
+        g_theta_x           (x, theta, w, data) -> gradient in x of <g_theta(x, theta), w>, in the shape of x
+
+    bs.check_derivatives compares them with finite differences.
+    """
+
+    f_x: Callable | None = eqx.field(converter=as_callable, default=None)
+    f_theta: Callable | None = eqx.field(converter=as_callable, default=None)
+    f_y: Callable | None = eqx.field(converter=as_callable, default=None)
+    g_theta: Callable | None = eqx.field(converter=as_callable, default=None)
+    g_theta_theta: Callable | None = eqx.field(converter=as_callable, default=None)
+    g_theta_x: Callable | None = eqx.field(converter=as_callable, default=None)
+
+    def __check_init__(self):
+        for name, function in vars(self).items():
+            if function is not None and not callable(function):
+                raise ValueError(f"Derivatives: {name} must be a function, given {type(function).__name__}")
+
+
+class Problem(eqx.Module):
+    """min_{x in X} max_{y in Y} f(x, theta*(x), y),   theta*(x) = argmin_theta g(x, theta)
+
+    upper: f(x, theta, y, data) -> scalar, concave in y.   lower: g(x, theta, data) -> scalar, strongly convex in theta;
+    None for a plain saddle problem.   x_set: matches the pytree of x (sets.Product for several blocks).   y_set: None for
+    a plain bilevel problem.   data: a pytree of arrays, passed as an argument (arrays captured in a closure make
+    compilation slow).   constants, derivatives: what is known by hand.
+    """
+
+    upper: Callable = eqx.field(converter=as_callable)
+    lower: Callable | None = eqx.field(converter=as_callable)
+    x_set: ConvexSet
+    y_set: ConvexSet | None
+    data: PyTree = None
+    constants: Constants = eqx.field(converter=lambda c: Constants() if c is None else c, default=None)
+    derivatives: Derivatives = eqx.field(converter=lambda d: Derivatives() if d is None else d, default=None)
+
+    def __check_init__(self):
+        if not callable(self.upper):
+            raise ValueError(
+                f"Problem: upper must be a function f(x, theta, y, data), given {type(self.upper).__name__}"
+            )
+        if self.lower is not None and not callable(self.lower):
+            raise ValueError(
+                f"Problem: lower must be a function g(x, theta, data), given {type(self.lower).__name__}; "
+                "use None for a saddle problem without a lower level"
+            )
+        if not isinstance(self.x_set, ConvexSet):
+            raise ValueError(f"Problem: x_set must be a set of bisaddle.sets, given {type(self.x_set).__name__}")
+        if self.y_set is not None and not isinstance(self.y_set, ConvexSet):
+            raise ValueError(
+                f"Problem: y_set must be a set of bisaddle.sets, given {type(self.y_set).__name__}; "
+                "use None for a bilevel problem without a max player"
+            )
+        for name, kind in (("constants", Constants), ("derivatives", Derivatives)):
+            if not isinstance(getattr(self, name), kind):
+                given = type(getattr(self, name)).__name__
+                raise ValueError(f"Problem: {name} must be a bisaddle.{kind.__name__}, given {given}")

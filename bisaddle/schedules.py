@@ -1,0 +1,106 @@
+"""Step sizes as functions of the step counter k. Their numbers are array leaves, so that a sweep compiles once."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from bisaddle.problem import as_callable
+from bisaddle.sets.base import as_leaf, traced
+
+
+class Schedule(eqx.Module):
+    """A step size at step k = 0, 1, 2, ...: schedule(k) -> number."""
+
+    def __call__(self, k: Array) -> Array:
+        raise NotImplementedError
+
+
+class Constant(Schedule):
+    """value"""
+
+    value: Array = eqx.field(converter=lambda v: as_leaf(v, "Constant value"))
+
+    def __call__(self, k: Array) -> Array:
+        return jnp.asarray(self.value)
+
+
+class Power(Schedule):
+    """scale (k + 1 + offset)^exponent"""
+
+    scale: Array = eqx.field(converter=lambda v: as_leaf(v, "Power scale"))
+    exponent: Array = eqx.field(converter=lambda v: as_leaf(v, "Power exponent"))
+    offset: Array = eqx.field(converter=lambda v: as_leaf(v, "Power offset"), default=0.0)
+
+    def __call__(self, k: Array) -> Array:
+        return jnp.asarray(self.scale) * (k + 1 + jnp.asarray(self.offset)) ** jnp.asarray(self.exponent)
+
+
+class FromFunction(Schedule):
+    """function(k), any JAX function of the integer array k"""
+
+    function: Callable = eqx.field(converter=as_callable)
+
+    def __call__(self, k: Array) -> Array:
+        return jnp.asarray(self.function(k))
+
+
+# name: (smallest allowed, whether the smallest is allowed itself, largest allowed)
+_RANGES = {
+    "alpha": (0.0, False, np.inf),
+    "eta": (0.0, False, np.inf),
+    "gamma": (0.0, True, 1.0),
+    "tau": (0.0, False, np.inf),
+    "sigma": (0.0, False, np.inf),
+    "mu": (0.0, True, np.inf),
+}
+
+
+def _as_schedule(value) -> Schedule | None:
+    if value is None or isinstance(value, Schedule):
+        return value
+    return FromFunction(value) if callable(value) else Constant(value)
+
+
+class StepSizes(eqx.Module):
+    """The step sizes of the methods; a method takes the ones it uses. Each a number, a Schedule or a function of k.
+
+    alpha   lower step            theta+ = theta - alpha g_theta(x+, theta)
+    eta     linear-system step    w+ = w - eta (g_theta_theta w - f_theta)
+    gamma   averaging step        x+ = gamma s + (1 - gamma) x,   0 <= gamma <= 1
+    tau     projection step       s = P_X(x - tau Gx)
+    sigma   ascent step           y+ = P_Y(y + sigma (f_y - mu (y - y0)))
+    mu      regularisation        towards y0
+    """
+
+    alpha: Schedule | None = eqx.field(converter=_as_schedule, default=None)
+    eta: Schedule | None = eqx.field(converter=_as_schedule, default=None)
+    gamma: Schedule | None = eqx.field(converter=_as_schedule, default=None)
+    tau: Schedule | None = eqx.field(converter=_as_schedule, default=None)
+    sigma: Schedule | None = eqx.field(converter=_as_schedule, default=None)
+    mu: Schedule | None = eqx.field(converter=_as_schedule, default=None)
+
+    def __check_init__(self):
+        for name, (least, inclusive, most) in _RANGES.items():
+            schedule = getattr(self, name)
+            if schedule is None:
+                continue
+            shape = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32)).shape
+            if shape != () and not isinstance(schedule, Constant | Power):
+                raise ValueError(f"StepSizes: {name} must be a number at each k, given shape {shape}")
+            if any(traced(leaf) for leaf in jax.tree.leaves(schedule)):
+                continue
+            with jax.ensure_compile_time_eval():  # also when constructed inside the user's own jit
+                first = np.asarray(schedule(jnp.asarray(0, jnp.int32)))
+            allowed = np.isfinite(first) & (first <= most) & ((first >= least) if inclusive else (first > least))
+            if not np.all(allowed):
+                bracket = "[" if inclusive else "("
+                ceiling = "infinity)" if most == np.inf else f"{most:g}]"
+                raise ValueError(f"StepSizes: {name} must lie in {bracket}{least:g}, {ceiling}, given {first} at k = 0")
+
+    def at(self, k: Array) -> dict[str, Array]:
+        """The numbers in force at step k, by name."""
+        return {name: schedule(k) for name, schedule in vars(self).items() if schedule is not None}

@@ -1,0 +1,148 @@
+"""Static mistakes, found by abstract evaluation before anything compiles: what was given, needed, to use instead."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from bisaddle import trees
+from bisaddle.problem import Point, Problem
+from bisaddle.sets.base import ConvexSet
+
+
+def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -> None:
+    """Raise ValueError unless the point's structure, shapes and dtypes fit the problem (and, where asked, its sets).
+
+    Traced points are checked as far as they can be: everything but feasibility.
+    """
+    if not isinstance(problem, Problem):
+        raise ValueError(f"a bisaddle.Problem is needed, given {type(problem).__name__}")
+    if not isinstance(point, Point):
+        raise ValueError(
+            f"a bisaddle.Point is needed, given {type(point).__name__}; use bs.Point(x=..., theta=..., y=...)"
+        )
+    _check_presence(problem, point)
+    _check_arrays(point)
+    _check_data(problem.data)
+    _check_set("x", problem.x_set, point.x)
+    if problem.y_set is not None:
+        _check_set("y", problem.y_set, point.y)
+    _check_functions(problem, point)
+    if feasible:
+        _check_feasible("x", problem.x_set, point.x)
+        if problem.y_set is not None:
+            _check_feasible("y", problem.y_set, point.y)
+
+
+def require_oracle(convex_set: ConvexSet, oracle: str, who: str, variable: str, instead: str) -> None:
+    if oracle not in convex_set.capabilities:
+        raise ValueError(f"{who} needs {oracle} on {variable}_set: {convex_set.missing(oracle)}; {instead}")
+
+
+def _check_presence(problem: Problem, point: Point) -> None:
+    for name, value, part, absent in (
+        ("theta", point.theta, problem.lower, "lower"),
+        ("y", point.y, problem.y_set, "y_set"),
+    ):
+        if part is None and value is not None:
+            raise ValueError(f"the problem has {absent}=None but the point has a {name}; use {name}=None")
+        if part is not None and value is None:
+            raise ValueError(
+                f"the problem has a {absent}, so the point needs a {name}, given None; use a starting array"
+            )
+
+
+def _check_arrays(point: Point) -> None:
+    kinds = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(point):
+        name = jax.tree_util.keystr(path).lstrip(".")
+        if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
+            raise ValueError(f"point.{name} must be an array, given {type(leaf).__name__}; use jnp.asarray")
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ValueError(f"point.{name} must have a floating dtype, given {leaf.dtype}; use .astype(float)")
+        kinds[name] = leaf.dtype
+    if len(set(kinds.values())) > 1:
+        listed = ", ".join(f"{name}: {dtype}" for name, dtype in kinds.items())
+        raise ValueError(f"x, theta and y must share one dtype, given {listed}; cast them with .astype")
+
+
+def _check_data(data: PyTree) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(data):
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int):
+            name = "data" + jax.tree_util.keystr(path)
+            raise ValueError(
+                f"{name} must be an array or a number, given {type(leaf).__name__}; keep the rest in closures"
+            )
+
+
+def _check_set(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
+    reason = convex_set.misfit(value)
+    if reason is not None:
+        raise ValueError(f"{variable} does not fit {variable}_set: {reason}")
+
+
+def _check_functions(problem: Problem, point: Point) -> None:
+    x, theta, y, data = jax.tree.map(_abstract, (point.x, point.theta, point.y, problem.data))
+    _check_scalar("upper(x, theta, y, data)", problem.upper, (x, theta, y, data))
+    if problem.lower is not None:
+        _check_scalar("lower(x, theta, data)", problem.lower, (x, theta, data))
+    by_hand, upper_arguments = problem.derivatives, (x, theta, y, data)
+    for name, function, arguments, target in (
+        ("f_x", by_hand.f_x, upper_arguments, x),
+        ("f_theta", by_hand.f_theta, upper_arguments, theta),
+        ("f_y", by_hand.f_y, upper_arguments, y),
+        ("g_theta", by_hand.g_theta, (x, theta, data), theta),
+        ("g_theta_theta", by_hand.g_theta_theta, (x, theta, theta, data), theta),
+        ("g_theta_x", by_hand.g_theta_x, (x, theta, theta, data), x),
+    ):
+        if function is None or target is None or (name.startswith("g") and problem.lower is None):
+            continue
+        given = _evaluate(f"derivatives.{name}", function, arguments)
+        if jax.tree.structure(given) != jax.tree.structure(target) or any(
+            a.shape != b.shape for a, b in zip(jax.tree.leaves(given), jax.tree.leaves(target), strict=True)
+        ):
+            raise ValueError(f"derivatives.{name} must return {_shapes(target)}, given {_shapes(given)}")
+
+
+def _check_scalar(name: str, function, arguments) -> None:
+    value = _evaluate(name, function, arguments)
+    if jax.tree.structure(value) != jax.tree.structure(0):
+        raise ValueError(f"{name} must return one scalar, given {jax.tree.structure(value)}")
+    if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+        raise ValueError(
+            f"{name} must return a floating scalar, given shape {value.shape} and dtype {value.dtype}; use jnp.sum or .mean()"
+        )
+
+
+def _evaluate(name: str, function, arguments):
+    try:
+        return jax.eval_shape(function, *arguments)
+    except Exception as error:
+        shapes = ", ".join(_shapes(argument) for argument in arguments)
+        raise ValueError(f"{name} failed on arguments shaped {shapes}: {type(error).__name__}: {error}") from error
+
+
+def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((convex_set, value))):
+        return
+    if not bool(trees.all_finite(value)):
+        raise ValueError(f"{variable} must be finite at the start, given NaN or infinity")
+    distance = float(convex_set.violation(value))
+    tolerance = 10 * float(np.sqrt(np.finfo(trees.dtype_of(value)).eps)) * max(1.0, float(trees.norm(value)))
+    if not distance <= tolerance:
+        nearest = jax.tree.map(
+            lambda a: np.array2string(np.asarray(a), threshold=8, precision=4), convex_set.project(value)
+        )
+        raise ValueError(
+            f"{variable} is not in {variable}_set: distance {distance:.3g}; "
+            f"use problem.{variable}_set.project({variable}), which is {nearest}"
+        )
+
+
+def _abstract(leaf):
+    dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(leaf))
+    return jax.ShapeDtypeStruct(jnp.shape(leaf), dtype)
+
+
+def _shapes(tree: PyTree) -> str:
+    return str(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype).shape, tree))
