@@ -1,0 +1,91 @@
+"""Method and State: one step, and nothing else. The loop, the clock and the certificate live elsewhere."""
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from bisaddle.problem import Point, Problem
+from bisaddle.schedules import StepSizes
+
+
+class Counts(NamedTuple):
+    """Oracle calls so far: passes for a gradient of f or g, g_theta_theta products, g_theta_x products, P_X and P_Y, LMOs."""
+
+    gradients: int = 0
+    hvps: int = 0
+    cross_products: int = 0
+    projections: int = 0
+    lmos: int = 0
+
+    def times(self, steps: int) -> "Counts":
+        return Counts(*(steps * count for count in self))
+
+
+class State(eqx.Module):
+    """What every method carries: the step counter k, the iterates x, theta, y and w, which tracks Hess^-1 f_theta."""
+
+    k: Array
+    x: PyTree
+    theta: PyTree
+    y: PyTree
+    w: PyTree
+
+    @property
+    def point(self) -> Point:
+        return Point(self.x, self.theta, self.y)
+
+
+class Method(eqx.Module):
+    """init(problem, start) -> State, step(problem, state) -> State; both pure, for use in any jit, scan or vmap.
+
+    A method checks in `check` that it can work on a problem, before anything compiles.
+    """
+
+    name: ClassVar[str] = ""
+
+    def check(self, problem: Problem) -> None:
+        """Raise ValueError if the problem lacks an oracle, or the method a step size, that the steps will need."""
+
+    def init(self, problem: Problem, start: Point) -> State:
+        raise NotImplementedError
+
+    def step(self, problem: Problem, state: State) -> State:
+        raise NotImplementedError
+
+    def counts(self, problem: Problem, state: State) -> Counts:
+        """Oracle calls made up to this state."""
+        raise NotImplementedError
+
+
+def require_steps(
+    method: str, steps: StepSizes, always: tuple[str, ...], together: tuple[tuple[str, ...], ...]
+) -> None:
+    """At construction: every step size in `always`; of each group in `together`, all or none (a problem part is absent)."""
+    if not isinstance(steps, StepSizes):
+        raise ValueError(f"{method} takes bs.StepSizes(...), given {type(steps).__name__}")
+    given = [name for name, schedule in vars(steps).items() if schedule is not None]
+    for group in (always, *together):
+        lacking = [name for name in group if name not in given]
+        if lacking and (group is always or len(lacking) < len(group)):
+            raise ValueError(f"{method} needs the step sizes {', '.join(lacking)}, given {', '.join(given) or 'none'}")
+
+
+def require_group(method: str, steps: StepSizes, group: tuple[str, ...], part: str) -> None:
+    """Against a problem: the step sizes of a part (lower level, max player) that the problem has."""
+    lacking = [name for name in group if getattr(steps, name) is None]
+    if lacking:
+        raise ValueError(
+            f"{method} needs the step sizes {', '.join(lacking)} for a problem with a {part}; add them to StepSizes"
+        )
+
+
+def counter() -> Array:
+    return jnp.zeros((), jnp.int32)
+
+
+def unaliased(tree: PyTree) -> PyTree:
+    """Arrays of their own, so that no two fields of a state share a buffer or a weak type."""
+    return jax.tree.map(lambda a: jnp.array(a, dtype=a.dtype, copy=True), tree)

@@ -1,0 +1,120 @@
+"""The paper's two methods: inexact bilevel regularised primal-dual (i-BRPD), Algorithms 1 and 2."""
+
+from typing import ClassVar
+
+from jaxtyping import Array, PyTree
+
+from bisaddle import oracle, trees
+from bisaddle.methods.base import Counts, Method, State, counter, require_group, require_steps, unaliased
+from bisaddle.problem import Point, Problem
+from bisaddle.schedules import StepSizes
+from bisaddle.validate import check_problem_at, require_oracle
+
+
+class RegularizedState(State):
+    """State with y0, the centre of the regularisation."""
+
+    y0: PyTree
+
+
+class _RegularizedPrimalDual(Method):
+    """What Algorithms 1 and 2 share: everything but the point s towards which x moves."""
+
+    steps: StepSizes
+    x_steps: ClassVar[tuple[str, ...]]
+    x_oracle: ClassVar[str]
+    instead: ClassVar[str]
+
+    def __check_init__(self):
+        require_steps(self.name, self.steps, self.x_steps, (("alpha", "eta"), ("sigma", "mu")))
+
+    def target(self, problem: Problem, x: PyTree, Gx: PyTree, steps: dict[str, Array]) -> PyTree:
+        """s, the point towards which x moves."""
+        raise NotImplementedError
+
+    def check(self, problem: Problem) -> None:
+        require_oracle(problem.x_set, self.x_oracle, self.name, "x", self.instead)
+        if problem.lower is not None:
+            require_group(self.name, self.steps, ("alpha", "eta"), "lower level")
+        if problem.y_set is not None:
+            require_group(self.name, self.steps, ("sigma", "mu"), "max player")
+            require_oracle(problem.y_set, "project", self.name, "y", "use a y_set with a projection")
+
+    def init(self, problem: Problem, start: Point) -> RegularizedState:
+        check_problem_at(problem, start)
+        self.check(problem)
+        x, theta, y = start.x, start.theta, start.y
+        return RegularizedState(counter(), *(unaliased(tree) for tree in (x, theta, y, theta, y)))
+
+    def step(self, problem: Problem, state: RegularizedState) -> RegularizedState:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, theta, y, w, y0 = state.x, state.theta, state.y, state.w, state.y0
+        steps = self.steps.at(state.k)
+        f_x, f_theta, f_y = oracle.upper_gradients(problem, x, theta, y)
+        if problem.lower is None:
+            Gx = f_x
+        else:
+            residual = trees.subtract(oracle.hessian_product(problem, x, theta, w), f_theta)
+            w = trees.add_scaled(w, -steps["eta"], residual)
+            Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
+        s = self.target(problem, x, Gx, steps)
+        x = trees.mix(steps["gamma"], s, x)
+        if problem.lower is not None:
+            theta = trees.add_scaled(theta, -steps["alpha"], oracle.lower_gradient(problem, x, theta))
+        if problem.y_set is not None:
+            Gy = trees.add_scaled(f_y, -steps["mu"], trees.subtract(y, y0))
+            y = problem.y_set.project(trees.add_scaled(y, steps["sigma"], Gy))
+        return RegularizedState(state.k + 1, x, theta, y, w, y0)
+
+    def counts(self, problem: Problem, state: State) -> Counts:
+        lower, ascent = problem.lower is not None, problem.y_set is not None
+        projects = self.x_oracle == "project"
+        each = Counts(1 + lower, int(lower), int(lower), int(projects) + ascent, int(not projects))
+        return each.times(int(state.k))
+
+
+class OneSidedProjectionFree(_RegularizedPrimalDual):
+    """x by a linear minimisation oracle, y by projection (i-BRPD:OPF, Algorithm 1).
+
+        w+     = w - eta (g_theta_theta w - f_theta),           w_0 = theta_0
+        Gx     = f_x - g_theta_x w+
+        s      = argmin_{u in X} <Gx, u>,                       x+ = gamma s + (1 - gamma) x
+        theta+ = theta - alpha g_theta(x+, theta)
+        y+     = P_Y(y + sigma (f_y - mu (y - y0)))
+
+    f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines of
+    w and theta fall away and Gx = f_x; without a max player the line of y does.
+    Needs: an LMO on x_set, a projection on y_set; step sizes gamma, with a lower level alpha and eta, with y sigma and mu.
+    Promises: gap <= eps in O(kappa^3 eps^-4) steps; O(kappa^4 eps^-3) if f is linear in y  [AYH25, Cor. 5.2-5.3].
+    """
+
+    name: ClassVar[str] = "OneSidedProjectionFree"
+    x_steps: ClassVar[tuple[str, ...]] = ("gamma",)
+    x_oracle: ClassVar[str] = "lmo"
+    instead: ClassVar[str] = "use FullyProjected, which needs a projection"
+
+    def target(self, problem: Problem, x: PyTree, Gx: PyTree, steps: dict[str, Array]) -> PyTree:
+        return problem.x_set.lmo(Gx)
+
+
+class FullyProjected(_RegularizedPrimalDual):
+    """x and y by projections, x averaged (i-BRPD:FP, Algorithm 2).
+
+        w+     = w - eta (g_theta_theta w - f_theta),           w_0 = theta_0
+        Gx     = f_x - g_theta_x w+
+        s      = P_X(x - tau Gx),                               x+ = gamma s + (1 - gamma) x
+        theta+ = theta - alpha g_theta(x+, theta)
+        y+     = P_Y(y + sigma (f_y - mu (y - y0)))
+
+    f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines of
+    w and theta fall away and Gx = f_x; without a max player the line of y does.
+    Needs: projections on x_set and y_set; step sizes gamma and tau, with a lower level alpha and eta, with y sigma and mu.
+    Promises: gap <= eps in O(kappa^3 eps^-5) steps; O(kappa^3 eps^-4) if f is strongly concave in y  [AYH25, Cor. 5.5-5.6].
+    """
+
+    name: ClassVar[str] = "FullyProjected"
+    x_steps: ClassVar[tuple[str, ...]] = ("gamma", "tau")
+    x_oracle: ClassVar[str] = "project"
+    instead: ClassVar[str] = "use OneSidedProjectionFree, which needs an LMO"
+
+    def target(self, problem: Problem, x: PyTree, Gx: PyTree, steps: dict[str, Array]) -> PyTree:
+        return problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
