@@ -1,0 +1,228 @@
+"""certify(problem, point): how stationary a point is, trusting nothing but the problem."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, PyTree
+
+from bisaddle import oracle, trees
+from bisaddle.lower import Implicit, implicit, operator_norm, spectrum
+from bisaddle.problem import Point, Problem
+from bisaddle.sets.base import ConvexSet
+from bisaddle.validate import check_problem_at, require_oracle
+
+MEASURES = ("projection", "lmo")
+
+
+class Certificate(eqx.Module):
+    """What certify found at (x, y); all gradients at theta*(x), not at the point's own theta.
+
+    x_gap          |x - P_X(x - tau grad_x L)| / tau  ("projection"),   max_{s in X} <grad_x L, x - s>  ("lmo")
+    y_gap          |y - P_Y(y + sigma grad_y L)| / sigma
+    gap            x_gap + y_gap: the point is eps-stationary if it is at most eps
+    value          f(x, theta*(x), y)
+    worst_value    max_{y in Y} f(x, theta*(x), y), at most worst_value_error above the number given
+    lower_error    |theta - theta*(x)|
+    error_bound    how far gap can be from its exact value, given the residuals left in the two solves
+    error_is_bound True if mu_g was given; False: error_bound rests on an estimated mu_g and is an estimate
+    """
+
+    x_gap: Array
+    y_gap: Array
+    value: Array
+    worst_value: Array
+    worst_value_error: Array
+    lower_error: Array
+    error_bound: Array
+    x_violation: Array
+    y_violation: Array
+    lower_residual: Array
+    linear_residual: Array
+    theta: PyTree
+    measure: str = eqx.field(static=True)
+    error_is_bound: bool = eqx.field(static=True)
+
+    @property
+    def gap(self) -> Array:
+        return self.x_gap + self.y_gap
+
+    @property
+    def violation(self) -> Array:
+        return jnp.maximum(self.x_violation, self.y_violation)
+
+    def within(self, tol: float) -> bool:
+        """Whether the exact gap is at most tol, error bound included, at a feasible point."""
+        return bool((self.gap + self.error_bound <= tol) & (self.violation <= tol))
+
+    def __str__(self) -> str:
+        kind = "bound" if self.error_is_bound else "estimate"
+        return (
+            f"gap {float(self.gap):.3e} ({self.measure}; x {float(self.x_gap):.3e}, y {float(self.y_gap):.3e}), "
+            f"error {kind} {float(self.error_bound):.1e}, value {float(self.value):.6g}, "
+            f"worst value {float(self.worst_value):.6g}, lower error {float(self.lower_error):.1e}, "
+            f"violation {float(self.violation):.1e}"
+        )
+
+
+def certify(
+    problem: Problem,
+    point: Point,
+    *,
+    measure: str = "projection",
+    sigma: float = 1.0,
+    tau: float = 1.0,
+    accuracy: float = 0.0,
+) -> Certificate:
+    """The stationarity gap of (x, y): Definition 2.1 for measure="lmo", 2.2 for "projection"  [AYH25].
+
+    Solves the lower level and the linear system itself, from the point's theta, to residual norms `accuracy` (0: until
+    rounding stops it). error_bound is |J| and |C| times those residuals over mu_g, J the derivative of
+    (Gx, Gy, linear residual) in theta and C = g_theta_x, their norms by power iteration, doubled; rounding is added.
+    """
+    check_measure(measure, sigma, tau)
+    check_problem_at(problem, point, feasible=False)
+    check_oracles(problem, measure)
+    return _certify(problem, point, sigma, tau, accuracy, measure=measure)
+
+
+def check_measure(measure: str, sigma: float, tau: float) -> None:
+    if measure not in MEASURES:
+        raise ValueError(f'measure must be "projection" or "lmo", given {measure!r}')
+    for name, value in (("sigma", sigma), ("tau", tau)):
+        if not 0 < value < float("inf"):
+            raise ValueError(f"{name} of the gap must be finite and > 0, given {value}")
+
+
+def check_oracles(problem: Problem, measure: str) -> None:
+    oracle_name, other = ("project", "lmo") if measure == "projection" else ("lmo", "projection")
+    require_oracle(problem.x_set, oracle_name, f'measure="{measure}"', "x", f'use measure="{other}"')
+    if problem.y_set is not None:
+        require_oracle(problem.y_set, "project", "the y gap", "y", "use a y_set with a projection")
+
+
+@eqx.filter_jit
+def _certify(problem: Problem, point: Point, sigma, tau, accuracy, *, measure: str) -> Certificate:
+    x, y = point.x, point.y
+    solved = implicit(problem, x, point.theta, y, accuracy)
+    x_gap = _x_gap(problem.x_set, x, solved.Gx, tau, measure)
+    y_gap = (
+        jnp.zeros_like(x_gap) if y is None else _projection_gap(problem.y_set, y, trees.scale(-1.0, solved.f_y), sigma)
+    )
+    value = oracle.upper_value(problem, x, solved.theta, y)
+    worst_value, worst_error = _worst_value(problem, x, solved.theta, y)
+    x_error, y_error = _gradient_errors(problem, x, y, solved)
+    rounding = 8 * jnp.finfo(trees.dtype_of(x)).eps
+    x_error += rounding * trees.norm(x) / tau
+    if measure == "lmo":
+        x_error = problem.x_set.diameter(x) * (x_error + rounding * trees.norm(solved.Gx))
+    if y is not None:
+        y_error += rounding * trees.norm(y) / sigma
+    return Certificate(
+        x_gap=x_gap,
+        y_gap=y_gap,
+        value=value,
+        worst_value=worst_value,
+        worst_value_error=worst_error,
+        lower_error=trees.norm(trees.subtract(point.theta, solved.theta)),
+        error_bound=x_error + y_error,
+        x_violation=problem.x_set.violation(x),
+        y_violation=jnp.zeros_like(x_gap) if problem.y_set is None else problem.y_set.violation(y),
+        lower_residual=solved.lower_residual,
+        linear_residual=solved.linear_residual,
+        theta=solved.theta,
+        measure=measure,
+        error_is_bound=problem.lower is None or problem.constants.mu_g is not None,
+    )
+
+
+def _x_gap(x_set: ConvexSet, x: PyTree, Gx: PyTree, tau, measure: str) -> Array:
+    if measure == "lmo":
+        return trees.dot(Gx, trees.subtract(x, x_set.lmo(Gx)))
+    return _projection_gap(x_set, x, Gx, tau)
+
+
+def _projection_gap(convex_set: ConvexSet, v: PyTree, gradient: PyTree, step) -> Array:
+    """|v - P(v - step gradient)| / step"""
+    moved = convex_set.project(trees.add_scaled(v, -step, gradient))
+    return trees.norm(trees.subtract(v, moved)) / step
+
+
+def _gradient_errors(problem: Problem, x: PyTree, y: PyTree, solved: Implicit) -> tuple[Array, Array]:
+    """How far Gx and Gy are from grad_x L and grad_y L, because theta and w solve their equations up to residuals.
+
+    delta = |g_theta| / mu_g >= |theta - theta*|,     J = d/dtheta (Gx, linear residual, Gy) at fixed w
+    |Gy - grad_y L| <= |J| delta,      |Gx - grad_x L| <= |J| delta + |C| / mu_g (|J| delta + |linear residual|)
+    """
+    epsilon = jnp.finfo(trees.dtype_of(x)).eps
+    if problem.lower is None:
+        return 8 * epsilon * trees.norm(solved.f_x), 8 * epsilon * trees.norm(solved.f_y)
+    theta, w = solved.theta, solved.w
+
+    def equations(theta):
+        f_x, f_theta, f_y = oracle.upper_gradients(problem, x, theta, y)
+        Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
+        return Gx, trees.subtract(f_theta, oracle.hessian_product(problem, x, theta, w)), f_y
+
+    mu_g = spectrum(problem, x, theta)[0] if problem.constants.mu_g is None else jnp.asarray(problem.constants.mu_g)
+    mu_g = jnp.where(mu_g > 0, mu_g, jnp.nan)  # not strongly convex: no bound, and no certificate
+    J = 2 * operator_norm(lambda e: jax.jvp(equations, (theta,), (e,))[1], theta)
+    C = 2 * operator_norm(lambda e: oracle.cross_product(problem, x, theta, e), theta)
+    lower_rounding = 4 * epsilon * trees.norm(oracle.hessian_product(problem, x, theta, theta))
+    linear_rounding = 4 * epsilon * trees.norm(solved.f_theta)
+    delta = (solved.lower_residual + lower_rounding) / mu_g
+    y_error = J * delta + 8 * epsilon * trees.norm(solved.f_y)
+    x_error = J * delta + C / mu_g * (J * delta + solved.linear_residual + linear_rounding)
+    return x_error + 8 * epsilon * (trees.norm(solved.f_x) + C * trees.norm(w)), y_error
+
+
+def _worst_value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> tuple[Array, Array]:
+    """max over Y of f(x, theta, .), and an upper bound on what the number given still lacks.
+
+    Accelerated projected ascent with a curvature search and restarts, all decided by gradients, and stopped by the
+    Frank-Wolfe gap, which bounds the rest for concave f. For f linear in y the first vertex is the answer.
+    """
+    if problem.y_set is None:
+        return oracle.upper_value(problem, x, theta, y), jnp.zeros((), trees.dtype_of(x))
+    y_set = problem.y_set
+    tolerance = 50 * jnp.finfo(trees.dtype_of(x)).eps
+
+    def gradient(y):
+        return oracle.upper_gradients(problem, x, theta, y)[2]
+
+    def lacking(y, g):  # max_{s in Y} <g, s - y> >= max f - f(y)
+        vertex = y_set.lmo(trees.scale(-1.0, g))
+        return trees.dot(g, trees.subtract(vertex, y)), vertex
+
+    def ascend(carry):
+        y, previous, momentum, curvature, _, count = carry
+        next_momentum = 0.5 * (1 + jnp.sqrt(1 + 4 * momentum**2))
+        ahead = y_set.project(trees.add_scaled(y, (momentum - 1) / next_momentum, trees.subtract(y, previous)))
+        g = gradient(ahead)
+
+        def trial(curvature):
+            moved = y_set.project(trees.add_scaled(ahead, 1 / curvature, g))
+            step, moved_g = trees.subtract(moved, ahead), gradient(moved)
+            bend = trees.dot(trees.subtract(g, moved_g), step)
+            return curvature, moved, moved_g, bend <= curvature * trees.dot(step, step)
+
+        untried = (0.35 * curvature, y, g, jnp.asarray(False))
+        curvature, moved, moved_g, _ = lax.while_loop(
+            lambda t: ~t[3] & (t[0] < 1e30), lambda t: trial(2 * t[0]), untried
+        )
+        overshot = trees.dot(trees.subtract(ahead, moved), trees.subtract(moved, y)) > 0
+        rest, _ = lacking(moved, moved_g)
+        return moved, y, jnp.where(overshot, 1.0, next_momentum), curvature, rest, count + 1
+
+    y = y_set.project(y)
+    here, vertex = lacking(y, gradient(y))
+    there, _ = lacking(vertex, gradient(vertex))
+    start = jax.tree.map(lambda a, b: jnp.where(there < here, a, b), vertex, y)
+    threshold = tolerance * (1 + jnp.abs(oracle.upper_value(problem, x, theta, y)))
+    one = jnp.ones((), trees.dtype_of(x))
+    best, *_, rest, _ = lax.while_loop(
+        lambda carry: (carry[4] > threshold) & (carry[5] < 1000),
+        ascend,
+        (start, start, one, one, jnp.minimum(here, there), 0),
+    )
+    return oracle.upper_value(problem, x, theta, best), rest
