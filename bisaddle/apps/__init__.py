@@ -1,0 +1,3 @@
+"""Applications: data -> (problem, start)."""
+
+from bisaddle.apps import multitask as multitask

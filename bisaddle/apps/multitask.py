@@ -1,0 +1,197 @@
+"""Robust multi-task regression: the worst task served well (the paper's Experiments 1 and 2)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from bisaddle.problem import Constants, Derivatives, Point, Problem
+from bisaddle.sets import Box, L1Ball, Product, Simplex
+
+
+class GramData(NamedTuple):
+    """A task's rows enter only through these: H = A'A/n, c = A'b/n, q = b'b/n, for training and for validation rows."""
+
+    train_gram: Array
+    train_cross: Array
+    train_square: Array
+    valid_gram: Array
+    valid_cross: Array
+    valid_square: Array
+    ridge: Array
+    divergence: Array
+
+
+class RowData(NamedTuple):
+    """The rows themselves, tasks padded with zero rows to one length; counts are the true row counts."""
+
+    train_rows: Array
+    train_targets: Array
+    train_counts: Array
+    valid_rows: Array
+    valid_targets: Array
+    valid_counts: Array
+    ridge: Array
+    divergence: Array
+
+
+def regression(
+    tasks: Sequence[tuple], radius: float = 5.0, ridge: float = 0.1, divergence: float = 0.0, form: str = "auto"
+) -> tuple[Problem, Point]:
+    """Robust multi-task linear regression  [AYH25, section 6].
+
+        min_{|x|_1 <= radius, lam in [0,1]^T} max_{y in simplex} sum_i y_i l_i(theta_i; valid) - (divergence/T) |T y - 1|^2 / 2
+        theta_i = argmin l_i(lam_i theta_i + (1 - lam_i) x; train) + (ridge/2) |theta_i|^2,    l_i(v) = |A_i v - b_i|^2 / (2 n_i)
+
+    divergence = 0 is Experiment 1, > 0 Experiment 2 (without its constant). tasks: a list of
+    (A_train, b_train, A_valid, b_valid), A with d columns, any row counts.
+    form: "gram" costs d^2 a task and step, with derivatives by hand; "rows" costs n d, with automatic derivatives;
+    "auto" takes "gram" when n > d. Returns the problem, with exact mu_g and L_g, and the start
+    x = 0, lam = 1/2, theta = 0, y uniform.
+    """
+    tasks = [_check_task(i, task) for i, task in enumerate(tasks)]
+    if not tasks:
+        raise ValueError("regression needs at least one task (A_train, b_train, A_valid, b_valid), given none")
+    widths = sorted({array.shape[1] for task in tasks for array in (task[0], task[2])})
+    if len(widths) > 1:
+        raise ValueError(f"all tasks need the same number of columns, given {widths}; pad the narrow ones with zeros")
+    if not (np.isfinite(ridge) and ridge > 0):
+        raise ValueError(f"ridge must be finite and > 0 (it makes the lower level strongly convex), given {ridge}")
+    if not (np.isfinite(divergence) and divergence >= 0):
+        raise ValueError(f"divergence must be finite and >= 0, given {divergence}")
+    if form not in ("auto", "gram", "rows"):
+        raise ValueError(f'form must be "auto", "gram" or "rows", given {form!r}')
+    T, d = len(tasks), widths[0]
+    if form == "auto":
+        form = "gram" if max(len(task[0]) for task in tasks) > d else "rows"
+    scalars = (jnp.asarray(float(ridge)), jnp.asarray(float(divergence)))
+    training = [(A, b) for A, b, _, _ in tasks]
+    validation = [(A, b) for _, _, A, b in tasks]
+    # the Hessian of task i is lam_i^2 A'A/n + ridge I with lam_i anywhere in [0, 1]
+    steepest = max(np.linalg.norm(A, ord=2) ** 2 / len(A) for A, _ in training)
+    constants = Constants(mu_g=ridge, L_g=steepest + ridge, L_yy=divergence * T)
+    sets = {"x_set": Product({"x": L1Ball(radius), "lam": Box(0.0, 1.0)}), "y_set": Simplex()}
+    if form == "gram":
+        data = GramData(*_gram(training), *_gram(validation), *scalars)
+        by_hand = Derivatives(_f_x, _f_theta, _f_y, _g_theta, _g_theta_theta, _g_theta_x)
+        problem = Problem(_gram_upper, _gram_lower, **sets, data=data, constants=constants, derivatives=by_hand)
+    else:
+        data = RowData(*_rows(training), *_rows(validation), *scalars)
+        problem = Problem(_row_upper, _row_lower, **sets, data=data, constants=constants)
+    start = Point(x={"x": jnp.zeros(d), "lam": jnp.full(T, 0.5)}, theta=jnp.zeros((T, d)), y=jnp.full(T, 1.0 / T))
+    return problem, start
+
+
+def synthetic(rows: int = 5000, width: int = 100, tasks: int = 5, noise: float = 0.1, seed: int = 0) -> list[tuple]:
+    """Gaussian tasks from the model of section 6, b_i = A_i (lam_i theta_i + (1 - lam_i) x) + noise, split 75/25."""
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(size=width) / np.sqrt(width)
+    made = []
+    for _ in range(tasks):
+        own, lam = rng.normal(size=width) / np.sqrt(width), rng.uniform()
+        A = rng.normal(size=(rows // tasks, width))
+        b = A @ (lam * own + (1 - lam) * shared) + noise * rng.normal(size=len(A))
+        cut = round(0.75 * len(A))
+        made.append((A[:cut], b[:cut], A[cut:], b[cut:]))
+    return made
+
+
+def _check_task(i: int, task: tuple) -> tuple[np.ndarray, ...]:
+    if len(task) != 4:
+        raise ValueError(f"task {i} must be (A_train, b_train, A_valid, b_valid), given {len(task)} items")
+    arrays = tuple(np.asarray(array, dtype=np.float64) for array in task)
+    for kind, A, b in (("train", arrays[0], arrays[1]), ("valid", arrays[2], arrays[3])):
+        if A.ndim != 2 or b.shape != A.shape[:1] or A.size == 0:
+            raise ValueError(f"task {i}: A_{kind} (n, d) and b_{kind} (n,) are needed, given {A.shape} and {b.shape}")
+        if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
+            raise ValueError(f"task {i}: A_{kind} and b_{kind} must be finite, given NaN or infinity")
+    return arrays
+
+
+def _gram(pairs: list) -> tuple[Array, Array, Array]:
+    stacked = zip(*((A.T @ A / len(A), A.T @ b / len(A), b @ b / len(A)) for A, b in pairs), strict=True)
+    gram, cross, square = (jnp.asarray(np.stack(parts)) for parts in stacked)
+    return gram, cross, square
+
+
+def _rows(pairs: list) -> tuple[Array, Array, Array]:
+    longest = max(len(A) for A, _ in pairs)
+    rows = np.stack([np.pad(A, ((0, longest - len(A)), (0, 0))) for A, _ in pairs])
+    targets = np.stack([np.pad(b, (0, longest - len(b))) for _, b in pairs])
+    return jnp.asarray(rows), jnp.asarray(targets), jnp.asarray(np.array([float(len(A)) for A, _ in pairs]))
+
+
+def _penalty(y, data):
+    T = y.size
+    return data.divergence / T * 0.5 * jnp.sum(jnp.square(T * y - 1))
+
+
+def _blend(x, theta):
+    """lam_i theta_i + (1 - lam_i) x, a row per task"""
+    lam = x["lam"][:, None]
+    return lam * theta + (1 - lam) * x["x"]
+
+
+def _times(gram, v):
+    return jnp.einsum("tij,tj->ti", gram, v)
+
+
+def _row_losses(v, rows, targets, counts):
+    return 0.5 * jnp.sum(jnp.square(jnp.einsum("tnd,td->tn", rows, v) - targets), axis=1) / counts
+
+
+def _row_upper(x, theta, y, data):
+    losses = _row_losses(theta, data.valid_rows, data.valid_targets, data.valid_counts)
+    return jnp.sum(y * losses) - _penalty(y, data)
+
+
+def _row_lower(x, theta, data):
+    losses = _row_losses(_blend(x, theta), data.train_rows, data.train_targets, data.train_counts)
+    return jnp.sum(losses) + 0.5 * data.ridge * jnp.sum(jnp.square(theta))
+
+
+def _gram_losses(v, gram, cross, square):
+    return 0.5 * jnp.sum(v * (_times(gram, v) - 2 * cross), axis=1) + 0.5 * square
+
+
+def _gram_upper(x, theta, y, data):
+    losses = _gram_losses(theta, data.valid_gram, data.valid_cross, data.valid_square)
+    return jnp.sum(y * losses) - _penalty(y, data)
+
+
+def _gram_lower(x, theta, data):
+    losses = _gram_losses(_blend(x, theta), data.train_gram, data.train_cross, data.train_square)
+    return jnp.sum(losses) + 0.5 * data.ridge * jnp.sum(jnp.square(theta))
+
+
+def _f_x(x, theta, y, data):
+    return {"x": jnp.zeros_like(x["x"]), "lam": jnp.zeros_like(x["lam"])}
+
+
+def _f_theta(x, theta, y, data):
+    return y[:, None] * (_times(data.valid_gram, theta) - data.valid_cross)
+
+
+def _f_y(x, theta, y, data):
+    losses = _gram_losses(theta, data.valid_gram, data.valid_cross, data.valid_square)
+    return losses - data.divergence * (y.size * y - 1)
+
+
+def _g_theta(x, theta, data):
+    residual = _times(data.train_gram, _blend(x, theta)) - data.train_cross
+    return x["lam"][:, None] * residual + data.ridge * theta
+
+
+def _g_theta_theta(x, theta, w, data):
+    return jnp.square(x["lam"])[:, None] * _times(data.train_gram, w) + data.ridge * w
+
+
+def _g_theta_x(x, theta, w, data):
+    lam = x["lam"][:, None]
+    gram_w = _times(data.train_gram, w)
+    residual = _times(data.train_gram, _blend(x, theta)) - data.train_cross
+    along_x = jnp.sum(lam * (1 - lam) * gram_w, axis=0)
+    along_lam = jnp.sum(residual * w + lam * (theta - x["x"]) * gram_w, axis=1)
+    return {"x": along_x, "lam": along_lam}
