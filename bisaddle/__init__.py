@@ -11,11 +11,18 @@ from bisaddle import schedules as schedules
 from bisaddle import sets as sets
 from bisaddle.certificate import Certificate as Certificate
 from bisaddle.certificate import certify as certify
+from bisaddle.derivatives import DerivativeReport as DerivativeReport
+from bisaddle.derivatives import check_derivatives as check_derivatives
 from bisaddle.lower import hypergradient as hypergradient
 from bisaddle.problem import Constants as Constants
 from bisaddle.problem import Derivatives as Derivatives
 from bisaddle.problem import Point as Point
 from bisaddle.problem import Problem as Problem
+from bisaddle.result import Record as Record
+from bisaddle.result import Result as Result
+from bisaddle.result import Status as Status
+from bisaddle.result import Trace as Trace
 from bisaddle.schedules import StepSizes as StepSizes
+from bisaddle.solve import solve as solve
 
 __version__ = "0.1.0"

@@ -24,6 +24,7 @@ class Certificate(eqx.Module):
     value          f(x, theta*(x), y)
     worst_value    max_{y in Y} f(x, theta*(x), y), at most worst_value_error above the number given
     lower_error    |theta - theta*(x)|
+    theta, w       theta*(x) and v(x, y) = Hess^-1 f_theta, as solved here
     error_bound    how far gap can be from its exact value, given the residuals left in the two solves
     error_is_bound True if mu_g was given; False: error_bound rests on an estimated mu_g and is an estimate
     """
@@ -40,6 +41,7 @@ class Certificate(eqx.Module):
     lower_residual: Array
     linear_residual: Array
     theta: PyTree
+    w: PyTree
     measure: str = eqx.field(static=True)
     error_is_bound: bool = eqx.field(static=True)
 
@@ -83,7 +85,7 @@ def certify(
     check_measure(measure, sigma, tau)
     check_problem_at(problem, point, feasible=False)
     check_oracles(problem, measure)
-    return _certify(problem, point, sigma, tau, accuracy, measure=measure)
+    return compiled_certificate(problem, point, sigma, tau, accuracy, measure=measure)
 
 
 def check_measure(measure: str, sigma: float, tau: float) -> None:
@@ -102,13 +104,14 @@ def check_oracles(problem: Problem, measure: str) -> None:
 
 
 @eqx.filter_jit
-def _certify(problem: Problem, point: Point, sigma, tau, accuracy, *, measure: str) -> Certificate:
+def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *, measure: str) -> Certificate:
     x, y = point.x, point.y
     solved = implicit(problem, x, point.theta, y, accuracy)
     x_gap = _x_gap(problem.x_set, x, solved.Gx, tau, measure)
-    y_gap = (
-        jnp.zeros_like(x_gap) if y is None else _projection_gap(problem.y_set, y, trees.scale(-1.0, solved.f_y), sigma)
-    )
+    y_gap = y_violation = jnp.zeros_like(x_gap)
+    if problem.y_set is not None:
+        y_gap = _projection_gap(problem.y_set, y, trees.scale(-1.0, solved.f_y), sigma)
+        y_violation = problem.y_set.violation(y)
     value = oracle.upper_value(problem, x, solved.theta, y)
     worst_value, worst_error = _worst_value(problem, x, solved.theta, y)
     x_error, y_error = _gradient_errors(problem, x, y, solved)
@@ -116,8 +119,7 @@ def _certify(problem: Problem, point: Point, sigma, tau, accuracy, *, measure: s
     x_error += rounding * trees.norm(x) / tau
     if measure == "lmo":
         x_error = problem.x_set.diameter(x) * (x_error + rounding * trees.norm(solved.Gx))
-    if y is not None:
-        y_error += rounding * trees.norm(y) / sigma
+    y_error += rounding * trees.norm(y) / sigma
     return Certificate(
         x_gap=x_gap,
         y_gap=y_gap,
@@ -127,10 +129,11 @@ def _certify(problem: Problem, point: Point, sigma, tau, accuracy, *, measure: s
         lower_error=trees.norm(trees.subtract(point.theta, solved.theta)),
         error_bound=x_error + y_error,
         x_violation=problem.x_set.violation(x),
-        y_violation=jnp.zeros_like(x_gap) if problem.y_set is None else problem.y_set.violation(y),
+        y_violation=y_violation,
         lower_residual=solved.lower_residual,
         linear_residual=solved.linear_residual,
         theta=solved.theta,
+        w=solved.w,
         measure=measure,
         error_is_bound=problem.lower is None or problem.constants.mu_g is not None,
     )

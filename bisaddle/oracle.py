@@ -54,4 +54,5 @@ def cross_product(problem: Problem, x: PyTree, theta: PyTree, w: PyTree) -> PyTr
         return trees.zeros_like(x)
     if problem.derivatives.g_theta_x is not None:
         return problem.derivatives.g_theta_x(x, theta, w, problem.data)
-    return jax.jvp(lambda t: jax.grad(problem.lower)(x, t, problem.data), (theta,), (w,))[1]
+    g_x = jax.grad(problem.lower)
+    return jax.jvp(lambda t: g_x(x, t, problem.data), (theta,), (w,))[1]

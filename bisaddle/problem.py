@@ -58,12 +58,9 @@ class Constants(eqx.Module):
                 continue
             if value.shape != () or not np.isfinite(value) or value < 0 or (floor == "> 0" and value == 0):
                 raise ValueError(f"Constants: {name} must be a finite number {floor}, given {value}")
-        if _both_known(self.mu_g, self.L_g) and self.mu_g > self.L_g:  # pyright: ignore[reportOptionalOperand]
-            raise ValueError(f"Constants: mu_g <= L_g is needed, given mu_g = {self.mu_g} and L_g = {self.L_g}")
-
-
-def _both_known(*values) -> bool:
-    return all(value is not None and not traced(value) for value in values)
+        mu_g, L_g = self.mu_g, self.L_g
+        if mu_g is not None and L_g is not None and not traced(mu_g) and not traced(L_g) and mu_g > L_g:
+            raise ValueError(f"Constants: mu_g <= L_g is needed, given mu_g = {mu_g} and L_g = {L_g}")
 
 
 class Derivatives(eqx.Module):
@@ -93,10 +90,13 @@ class Derivatives(eqx.Module):
 class Problem(eqx.Module):
     """min_{x in X} max_{y in Y} f(x, theta*(x), y),   theta*(x) = argmin_theta g(x, theta)
 
-    upper: f(x, theta, y, data) -> scalar, concave in y.   lower: g(x, theta, data) -> scalar, strongly convex in theta;
-    None for a plain saddle problem.   x_set: matches the pytree of x (sets.Product for several blocks).   y_set: None for
-    a plain bilevel problem.   data: a pytree of arrays, passed as an argument (arrays captured in a closure make
-    compilation slow).   constants, derivatives: what is known by hand.
+    upper        f(x, theta, y, data) -> scalar, concave in y
+    lower        g(x, theta, data) -> scalar, strongly convex in theta; None: a plain saddle problem
+    x_set        matches the pytree of x (sets.Product for several blocks)
+    y_set        likewise for y; None: a plain bilevel problem
+    data         a pytree of arrays, traced (arrays captured in a closure make compilation slow)
+    constants    Constants, where known
+    derivatives  Derivatives, where written by hand
     """
 
     upper: Callable = eqx.field(converter=as_callable)

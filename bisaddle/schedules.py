@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from bisaddle.problem import as_callable
-from bisaddle.sets.base import as_leaf, traced
+from bisaddle.sets.base import Leaf, as_leaf, traced
 
 
 class Schedule(eqx.Module):
@@ -22,7 +22,7 @@ class Schedule(eqx.Module):
 class Constant(Schedule):
     """value"""
 
-    value: Array = eqx.field(converter=lambda v: as_leaf(v, "Constant value"))
+    value: Leaf = eqx.field(converter=lambda v: as_leaf(v, "Constant value"))
 
     def __call__(self, k: Array) -> Array:
         return jnp.asarray(self.value)
@@ -31,9 +31,9 @@ class Constant(Schedule):
 class Power(Schedule):
     """scale (k + 1 + offset)^exponent"""
 
-    scale: Array = eqx.field(converter=lambda v: as_leaf(v, "Power scale"))
-    exponent: Array = eqx.field(converter=lambda v: as_leaf(v, "Power exponent"))
-    offset: Array = eqx.field(converter=lambda v: as_leaf(v, "Power offset"), default=0.0)
+    scale: Leaf = eqx.field(converter=lambda v: as_leaf(v, "Power scale"))
+    exponent: Leaf = eqx.field(converter=lambda v: as_leaf(v, "Power exponent"))
+    offset: Leaf = eqx.field(converter=lambda v: as_leaf(v, "Power offset"), default=0.0)
 
     def __call__(self, k: Array) -> Array:
         return jnp.asarray(self.scale) * (k + 1 + jnp.asarray(self.offset)) ** jnp.asarray(self.exponent)

@@ -7,7 +7,7 @@ from jaxtyping import PyTree
 
 from bisaddle import trees
 from bisaddle.problem import Point, Problem
-from bisaddle.sets.base import ConvexSet
+from bisaddle.sets.base import ConvexSet, traced
 
 
 def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -> None:
@@ -110,7 +110,7 @@ def _check_scalar(name: str, function, arguments) -> None:
         raise ValueError(f"{name} must return one scalar, given {jax.tree.structure(value)}")
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(
-            f"{name} must return a floating scalar, given shape {value.shape} and dtype {value.dtype}; use jnp.sum or .mean()"
+            f"{name} must return a floating scalar, given {value.dtype}{list(value.shape)}; use jnp.sum or .mean()"
         )
 
 
@@ -123,7 +123,7 @@ def _evaluate(name: str, function, arguments):
 
 
 def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((convex_set, value))):
+    if any(traced(leaf) for leaf in jax.tree.leaves((convex_set, value))):
         return
     if not bool(trees.all_finite(value)):
         raise ValueError(f"{variable} must be finite at the start, given NaN or infinity")

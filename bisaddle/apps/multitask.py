@@ -42,8 +42,10 @@ def regression(
 ) -> tuple[Problem, Point]:
     """Robust multi-task linear regression  [AYH25, section 6].
 
-        min_{|x|_1 <= radius, lam in [0,1]^T} max_{y in simplex} sum_i y_i l_i(theta_i; valid) - (divergence/T) |T y - 1|^2 / 2
-        theta_i = argmin l_i(lam_i theta_i + (1 - lam_i) x; train) + (ridge/2) |theta_i|^2,    l_i(v) = |A_i v - b_i|^2 / (2 n_i)
+        min_{|x|_1 <= radius, lam in [0,1]^T} max_{y in simplex}
+            sum_i y_i l_i(theta_i; valid) - (divergence / T) |T y - 1|^2 / 2
+        theta_i = argmin l_i(lam_i theta_i + (1 - lam_i) x; train) + (ridge/2) |theta_i|^2
+        l_i(v) = |A_i v - b_i|^2 / (2 n_i)
 
     divergence = 0 is Experiment 1, > 0 Experiment 2 (without its constant). tasks: a list of
     (A_train, b_train, A_valid, b_valid), A with d columns, any row counts.

@@ -12,7 +12,7 @@ from bisaddle.schedules import StepSizes
 
 
 class Counts(NamedTuple):
-    """Oracle calls so far: passes for a gradient of f or g, g_theta_theta products, g_theta_x products, P_X and P_Y, LMOs."""
+    """Oracle calls so far: gradients of f or g, g_theta_theta and g_theta_x products, projections on X or Y, LMOs."""
 
     gradients: int = 0
     hvps: int = 0
@@ -63,7 +63,7 @@ class Method(eqx.Module):
 def require_steps(
     method: str, steps: StepSizes, always: tuple[str, ...], together: tuple[tuple[str, ...], ...]
 ) -> None:
-    """At construction: every step size in `always`; of each group in `together`, all or none (a problem part is absent)."""
+    """At construction: every step size in `always`; of each group in `together` all or none."""
     if not isinstance(steps, StepSizes):
         raise ValueError(f"{method} takes bs.StepSizes(...), given {type(steps).__name__}")
     given = [name for name, schedule in vars(steps).items() if schedule is not None]

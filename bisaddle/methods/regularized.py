@@ -81,9 +81,9 @@ class OneSidedProjectionFree(_RegularizedPrimalDual):
         theta+ = theta - alpha g_theta(x+, theta)
         y+     = P_Y(y + sigma (f_y - mu (y - y0)))
 
-    f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines of
-    w and theta fall away and Gx = f_x; without a max player the line of y does.
-    Needs: an LMO on x_set, a projection on y_set; step sizes gamma, with a lower level alpha and eta, with y sigma and mu.
+    f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines
+    of w and theta fall away and Gx = f_x; without a max player the line of y does.
+    Needs: an LMO on x_set, a projection on y_set; gamma; alpha, eta with a lower level; sigma, mu with y.
     Promises: gap <= eps in O(kappa^3 eps^-4) steps; O(kappa^4 eps^-3) if f is linear in y  [AYH25, Cor. 5.2-5.3].
     """
 
@@ -105,10 +105,10 @@ class FullyProjected(_RegularizedPrimalDual):
         theta+ = theta - alpha g_theta(x+, theta)
         y+     = P_Y(y + sigma (f_y - mu (y - y0)))
 
-    f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines of
-    w and theta fall away and Gx = f_x; without a max player the line of y does.
-    Needs: projections on x_set and y_set; step sizes gamma and tau, with a lower level alpha and eta, with y sigma and mu.
-    Promises: gap <= eps in O(kappa^3 eps^-5) steps; O(kappa^3 eps^-4) if f is strongly concave in y  [AYH25, Cor. 5.5-5.6].
+    f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines
+    of w and theta fall away and Gx = f_x; without a max player the line of y does.
+    Needs: projections on x_set and y_set; gamma, tau; alpha, eta with a lower level; sigma, mu with y.
+    Promises: gap <= eps in O(kappa^3 eps^-5) steps; O(kappa^3 eps^-4) if strongly concave in y  [AYH25, Cor. 5.5-5.6].
     """
 
     name: ClassVar[str] = "FullyProjected"

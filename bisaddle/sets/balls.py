@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from bisaddle.sets.base import ConvexSet, like, poison, positive
+from bisaddle.sets.base import ConvexSet, Leaf, like, poison, positive
 from bisaddle.sets.simplex import project_simplex
 
 
@@ -14,7 +14,7 @@ class L1Ball(ConvexSet):
     project: as the simplex, O(n) a pass; lmo: O(n), one signed coordinate.
     """
 
-    radius: Array = eqx.field(converter=lambda r: positive(r, "L1Ball radius"))
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "L1Ball radius"))
 
     def project(self, v: Array) -> Array:
         radius = like(self.radius, v)
@@ -38,7 +38,7 @@ class L2Ball(ConvexSet):
     project: O(n), a rescaling; lmo: O(n), -radius d / |d|.
     """
 
-    radius: Array = eqx.field(converter=lambda r: positive(r, "L2Ball radius"))
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "L2Ball radius"))
 
     def project(self, v: Array) -> Array:
         radius = like(self.radius, v)
@@ -60,7 +60,7 @@ class LinfBall(ConvexSet):
     project: O(n), a clip; lmo: O(n), -radius sign(d).
     """
 
-    radius: Array = eqx.field(converter=lambda r: positive(r, "LinfBall radius"))
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "LinfBall radius"))
 
     def project(self, v: Array) -> Array:
         radius = like(self.radius, v)

@@ -6,9 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+
+Leaf = Array | np.ndarray
 
 
 class ConvexSet(eqx.Module):
@@ -55,7 +58,7 @@ class ConvexSet(eqx.Module):
         return f"{type(self).__name__} has no {oracle} (it has: {able})"
 
 
-def positive(value, name: str) -> np.ndarray | Array:
+def positive(value, name: str) -> Leaf:
     """A finite scalar > 0 as an array leaf; traced values pass unchecked."""
     array = as_leaf(value, name)
     if array.shape != ():
@@ -65,7 +68,7 @@ def positive(value, name: str) -> np.ndarray | Array:
     return array
 
 
-def as_leaf(value, name: str) -> np.ndarray | Array:
+def as_leaf(value, name: str) -> Leaf:
     """Numbers become float64 NumPy arrays: traced under jit like any array, and cast to the dtype of the input."""
     if isinstance(value, jax.Array):
         return value
@@ -76,7 +79,7 @@ def as_leaf(value, name: str) -> np.ndarray | Array:
 
 
 def traced(value) -> bool:
-    return isinstance(value, jax.core.Tracer)
+    return isinstance(value, Tracer)
 
 
 def like(size, v: Array) -> Array:

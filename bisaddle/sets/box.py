@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, as_leaf, like, poison, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, like, poison, traced
 
 
 class Box(ConvexSet):
@@ -14,8 +14,8 @@ class Box(ConvexSet):
     project: O(n), a clip; lmo: O(n), lower where d > 0, upper elsewhere.
     """
 
-    lower: Array = eqx.field(converter=lambda b: as_leaf(b, "Box lower"))
-    upper: Array = eqx.field(converter=lambda b: as_leaf(b, "Box upper"))
+    lower: Leaf = eqx.field(converter=lambda b: as_leaf(b, "Box lower"))
+    upper: Leaf = eqx.field(converter=lambda b: as_leaf(b, "Box upper"))
 
     def __check_init__(self):
         lower, upper = self.lower, self.upper

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import ConvexSet, like, poison, positive
+from bisaddle.sets.base import ConvexSet, Leaf, like, poison, positive
 
 
 class Simplex(ConvexSet):
@@ -15,7 +15,7 @@ class Simplex(ConvexSet):
     project: O(n) a pass, a handful of passes (monotone Newton on the threshold); lmo: O(n), one vertex.
     """
 
-    radius: Array = eqx.field(converter=lambda r: positive(r, "Simplex radius"), default=1.0)
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "Simplex radius"), default=1.0)
 
     def project(self, v: Array) -> Array:
         return project_simplex(v.ravel(), like(self.radius, v)).reshape(v.shape)
