@@ -10,6 +10,7 @@ from bisaddle import oracle, trees
 from bisaddle.lower import Implicit, implicit, operator_norm, spectrum
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet
+from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at, require_oracle
 
 MEASURES = ("projection", "lmo")
@@ -53,7 +54,7 @@ class Certificate(eqx.Module):
     def violation(self) -> Array:
         return jnp.maximum(self.x_violation, self.y_violation)
 
-    def within(self, tol: float) -> bool:
+    def within(self, tol: Number) -> bool:
         """Whether the exact gap is at most tol, error bound included, at a feasible point."""
         return bool((self.gap + self.error_bound <= tol) & (self.violation <= tol))
 
@@ -72,9 +73,9 @@ def certify(
     point: Point,
     *,
     measure: str = "projection",
-    sigma: float = 1.0,
-    tau: float = 1.0,
-    accuracy: float = 0.0,
+    sigma: Number = 1.0,
+    tau: Number = 1.0,
+    accuracy: Number = 0.0,
 ) -> Certificate:
     """The stationarity gap of (x, y): Definition 2.1 for measure="lmo", 2.2 for "projection"  [AYH25].
 
@@ -88,7 +89,7 @@ def certify(
     return compiled_certificate(problem, point, sigma, tau, accuracy, measure=measure)
 
 
-def check_measure(measure: str, sigma: float, tau: float) -> None:
+def check_measure(measure: str, sigma: Number, tau: Number) -> None:
     if measure not in MEASURES:
         raise ValueError(f'measure must be "projection" or "lmo", given {measure!r}')
     for name, value in (("sigma", sigma), ("tau", tau)):

@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 from bisaddle import oracle, trees
 from bisaddle.lower import implicit, solve_lower
 from bisaddle.problem import Derivatives, Point, Problem
+from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at
 
 NAMES = ("f_x", "f_theta", "f_y", "g_theta", "g_theta_theta", "g_theta_x", "hypergradient")
@@ -43,7 +44,7 @@ class DerivativeReport(eqx.Module):
 
 
 def check_derivatives(
-    problem: Problem, point: Point, *, directions: int = 5, seed: int = 0, tolerance: float | None = None
+    problem: Problem, point: Point, *, directions: int = 5, seed: int = 0, tolerance: Number | None = None
 ) -> DerivativeReport:
     """Compare every derivative that the methods will use at this point with central differences of f and g.
 
@@ -58,7 +59,7 @@ def check_derivatives(
     errors = jax.device_get(_errors(problem, point, keys))
     present = {name: float(errors[name]) for name in NAMES if name in errors}
     by_hand = tuple(name for name, function in vars(problem.derivatives).items() if function is not None)
-    return DerivativeReport(present, by_hand, tolerance)
+    return DerivativeReport(present, by_hand, float(tolerance))
 
 
 @jax.jit

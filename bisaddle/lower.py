@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -13,6 +12,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
 from bisaddle.problem import Point, Problem
+from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at
 
 # up to this many lower variables the Hessian is formed and factorised; beyond, conjugate gradients
@@ -35,7 +35,7 @@ class Implicit(NamedTuple):
     linear_residual: Array
 
 
-def hypergradient(problem: Problem, x: PyTree, y: PyTree, theta: PyTree = None, *, accuracy: float = 0.0) -> PyTree:
+def hypergradient(problem: Problem, x: PyTree, y: PyTree, theta: PyTree = None, *, accuracy: Number = 0.0) -> PyTree:
     """grad_x of f(x, theta*(x), y), by an accurate lower solve from `theta` and a linear solve.
 
         f_x - g_theta_x v,     g_theta_theta v = f_theta,     at theta*(x)
@@ -57,7 +57,7 @@ def _implicit(problem: Problem, point: Point, accuracy) -> Implicit:
     return implicit(problem, point.x, point.theta, point.y, accuracy)
 
 
-def implicit(problem: Problem, x: PyTree, theta: PyTree, y: PyTree, accuracy: float | Array = 0.0) -> Implicit:
+def implicit(problem: Problem, x: PyTree, theta: PyTree, y: PyTree, accuracy: Number = 0.0) -> Implicit:
     """Both solves, warm from theta, and the gradients at the solution."""
     theta, lower_residual = solve_lower(problem, x, theta, accuracy)
     f_x, f_theta, f_y = oracle.upper_gradients(problem, x, theta, y)
@@ -68,7 +68,7 @@ def implicit(problem: Problem, x: PyTree, theta: PyTree, y: PyTree, accuracy: fl
     return Implicit(theta, w, Gx, f_x, f_theta, f_y, lower_residual, linear_residual)
 
 
-def solve_lower(problem: Problem, x: PyTree, theta: PyTree, accuracy: float | Array = 0.0) -> tuple[PyTree, Array]:
+def solve_lower(problem: Problem, x: PyTree, theta: PyTree, accuracy: Number = 0.0) -> tuple[PyTree, Array]:
     """theta with |g_theta(x, theta)| <= accuracy, or as small as rounding lets it be, and that norm.
 
     Newton's method on the gradient norm: strong convexity makes -Hess^-1 g_theta a descent direction for it, so that
@@ -114,7 +114,7 @@ def solve_lower(problem: Problem, x: PyTree, theta: PyTree, accuracy: float | Ar
 
 
 def solve_adjoint(
-    problem: Problem, x: PyTree, theta: PyTree, rhs: PyTree, accuracy: float | Array = 0.0
+    problem: Problem, x: PyTree, theta: PyTree, rhs: PyTree, accuracy: Number = 0.0
 ) -> tuple[PyTree, Array]:
     """w with g_theta_theta w = rhs, refined twice, and the norm of the residual that is left."""
     solve = linear_solver(problem, x, theta)
@@ -158,15 +158,20 @@ def linear_solver(problem: Problem, x: PyTree, theta: PyTree) -> Callable[[PyTre
 
 
 def spectrum(problem: Problem, x: PyTree, theta: PyTree, products: int = 32) -> tuple[Array, Array]:
-    """Estimates of the smallest and largest eigenvalue of g_theta_theta(x, theta), from inside, by Lanczos."""
-    flat, unravel = ravel_pytree(theta)
+    """Estimates of the smallest and largest eigenvalue of g_theta_theta(x, theta)."""
+    return extreme_eigenvalues(lambda w: oracle.hessian_product(problem, x, theta, w), theta, products)
+
+
+def extreme_eigenvalues(product: Callable[[PyTree], PyTree], like: PyTree, products: int = 32) -> tuple[Array, Array]:
+    """Smallest and largest eigenvalue of a symmetric map on trees shaped like `like`, from inside, by Lanczos."""
+    flat, unravel = ravel_pytree(like)
     steps = min(products, flat.size)
     first = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
     basis = jnp.zeros((steps + 1, flat.size), flat.dtype).at[0].set(first / jnp.linalg.norm(first))
 
     def lanczos(i, carry):
         basis, diagonal, off_diagonal = carry
-        image = ravel_pytree(oracle.hessian_product(problem, x, theta, unravel(basis[i])))[0]
+        image = ravel_pytree(product(unravel(basis[i])))[0]
         alpha = basis[i] @ image
         for _ in range(2):  # twice is enough to keep the basis orthogonal
             image = image - basis.T @ (basis @ image)
@@ -196,6 +201,3 @@ def operator_norm(linear: Callable[[PyTree], PyTree], like: PyTree, iterations: 
     start = unit(trees.random_like(jax.random.key(1), like))
     v = lax.fori_loop(0, iterations, lambda _, v: unit(transpose(linear(v))[0]), start)
     return trees.norm(linear(v))
-
-
-spectrum_at = eqx.filter_jit(spectrum)

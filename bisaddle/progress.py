@@ -1,7 +1,7 @@
 """A progress bar on a terminal, if rich is there."""
 
 import sys
-from typing import Any, Self
+from typing import Any
 
 from bisaddle.certificate import Certificate
 
@@ -31,10 +31,11 @@ class Progress:
             TimeElapsedColumn(),
             TextColumn("{task.fields[gap]}"),
         )
-        self.bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        self.bar = RichProgress(*columns, console=console, transient=console.is_terminal)
         self.task = self.bar.add_task(name, total=steps, gap="")
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Progress":
         if self.bar is not None:
             self.bar.start()
         return self

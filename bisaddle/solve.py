@@ -18,6 +18,7 @@ from bisaddle.methods.base import Method, State
 from bisaddle.problem import Point, Problem
 from bisaddle.progress import Progress
 from bisaddle.result import Record, Result, Status, best_of, trace_of
+from bisaddle.trees import Number
 
 # steps written out in the body of the compiled loop, measured in benchmarks/loop.py
 UNROLL = 2
@@ -35,13 +36,13 @@ def solve(
     start: Point,
     method: Method | None = None,
     *,
-    tol: float | None = 1e-4,
-    max_steps: int = 10_000,
-    max_seconds: float | None = None,
-    every: int | None = None,
+    tol: Number | None = 1e-4,
+    max_steps: int | np.integer = 10_000,
+    max_seconds: Number | None = None,
+    every: int | np.integer | None = None,
     measure: str | None = None,
-    sigma: float = 1.0,
-    tau: float = 1.0,
+    sigma: Number = 1.0,
+    tau: Number = 1.0,
     callback: Callable[[Record], Any] | None = None,
     progress: bool | None = None,
 ) -> Result:
@@ -56,7 +57,7 @@ def solve(
     _check_limits(tol, max_steps, max_seconds, every)
     deadline = None if max_seconds is None else time.perf_counter() + max_seconds
     if method is None:
-        method = default_method(problem, start, max_steps)
+        method = default_method(problem, start, int(max_steps))
     if not isinstance(method, Method):
         raise ValueError(f"method must be a bisaddle.methods.Method, given {type(method).__name__}")
     state = method.init(problem, start)
@@ -64,7 +65,7 @@ def solve(
         measure = "projection" if "project" in problem.x_set.capabilities else "lmo"
     check_measure(measure, sigma, tau)
     check_oracles(problem, measure)
-    every = every or max(1, min(1000, max_steps // 100))
+    max_steps, every = int(max_steps), int(every or max(1, min(1000, max_steps // 100)))
     run = _Run(problem, method, state, partial(compiled_certificate, measure=measure), (sigma, tau))
     status = Status.MAX_STEPS
     with Progress(progress, method.name, max_steps) as bar:
@@ -202,7 +203,7 @@ def _pick(states: PyTree, i: int) -> Any:
 
 
 @jax.jit
-def advance(problem: Problem, method: Method, state: State, steps: int | Array) -> State:
+def advance(problem: Problem, method: Method, state: State, steps: Number) -> State:
     """The state after `steps` more steps, in one compiled loop; the number of steps is traced."""
     return _advance(problem, method, state, steps)
 

@@ -2,10 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
+# what a person may write for a number
+Number = float | int | np.number | np.ndarray | Array
 
-def add_scaled(tree: PyTree, scale: float | Array, direction: PyTree) -> PyTree:
+
+def add_scaled(tree: PyTree, scale: Number, direction: PyTree) -> PyTree:
     """tree + scale * direction"""
     return jax.tree.map(lambda a, b: a + _as(scale, a) * b, tree, direction)
 
@@ -14,11 +18,11 @@ def subtract(left: PyTree, right: PyTree) -> PyTree:
     return jax.tree.map(jnp.subtract, left, right)
 
 
-def scale(factor: float | Array, tree: PyTree) -> PyTree:
+def scale(factor: Number, tree: PyTree) -> PyTree:
     return jax.tree.map(lambda a: _as(factor, a) * a, tree)
 
 
-def mix(gamma: float | Array, new: PyTree, old: PyTree) -> PyTree:
+def mix(gamma: Number, new: PyTree, old: PyTree) -> PyTree:
     """gamma * new + (1 - gamma) * old"""
     return jax.tree.map(lambda n, o: _as(gamma, n) * n + (1 - _as(gamma, o)) * o, new, old)
 

@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box, L1Ball, Product, Simplex
+from bisaddle.trees import Number
 
 
 class GramData(NamedTuple):
@@ -38,7 +39,7 @@ class RowData(NamedTuple):
 
 
 def regression(
-    tasks: Sequence[tuple], radius: float = 5.0, ridge: float = 0.1, divergence: float = 0.0, form: str = "auto"
+    tasks: Sequence[tuple], radius: Number = 5.0, ridge: Number = 0.1, divergence: Number = 0.0, form: str = "auto"
 ) -> tuple[Problem, Point]:
     """Robust multi-task linear regression  [AYH25, section 6].
 
@@ -86,7 +87,7 @@ def regression(
     return problem, start
 
 
-def synthetic(rows: int = 5000, width: int = 100, tasks: int = 5, noise: float = 0.1, seed: int = 0) -> list[tuple]:
+def synthetic(rows: int = 5000, width: int = 100, tasks: int = 5, noise: Number = 0.1, seed: int = 0) -> list[tuple]:
     """Gaussian tasks from the model of section 6, b_i = A_i (lam_i theta_i + (1 - lam_i) x) + noise, split 75/25."""
     rng = np.random.default_rng(seed)
     shared = rng.normal(size=width) / np.sqrt(width)
