@@ -198,6 +198,7 @@ def _capacity(state: State) -> int:
     return int(min(BUFFER_RECORDS, max(1, BUFFER_BYTES // max(size, 1))))
 
 
+@jax.jit
 def _pick(states: PyTree, i: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[i], states)
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.problem import Point, Problem
@@ -127,7 +127,7 @@ def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None
         return
     if not bool(trees.all_finite(value)):
         raise ValueError(f"{variable} must be finite at the start, given NaN or infinity")
-    distance = float(convex_set.violation(value))
+    distance = float(_distance(convex_set, value))
     tolerance = 10 * float(np.sqrt(np.finfo(trees.dtype_of(value)).eps)) * max(1.0, float(trees.norm(value)))
     if not distance <= tolerance:
         nearest = jax.tree.map(
@@ -137,6 +137,11 @@ def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None
             f"{variable} is not in {variable}_set: distance {distance:.3g}; "
             f"use problem.{variable}_set.project({variable}), which is {nearest}"
         )
+
+
+@jax.jit
+def _distance(convex_set: ConvexSet, value: PyTree) -> Array:
+    return convex_set.violation(value)
 
 
 def _abstract(leaf):
