@@ -199,7 +199,7 @@ def _capacity(state: State) -> int:
 
 
 @jax.jit
-def _pick(states: PyTree, i: int) -> Any:
+def _pick(states: PyTree, i: Number) -> Any:
     return jax.tree.map(lambda leaf: leaf[i], states)
 
 
