@@ -88,13 +88,22 @@ class StepSizes(eqx.Module):
             schedule = getattr(self, name)
             if schedule is None:
                 continue
-            shape = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32)).shape
+            try:
+                shape = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32)).shape
+            except Exception as error:
+                raise ValueError(
+                    f"StepSizes: {name} must be a JAX function of k, given one that fails with {type(error).__name__}: "
+                    f"{error}; use jnp.where instead of if"
+                ) from error
             if shape != () and not isinstance(schedule, Constant | Power):
                 raise ValueError(f"StepSizes: {name} must be a number at each k, given shape {shape}")
             if any(traced(leaf) for leaf in jax.tree.leaves(schedule)):
                 continue
             with jax.ensure_compile_time_eval():  # also when constructed inside the user's own jit
-                first = np.asarray(schedule(jnp.asarray(0, jnp.int32)))
+                first = schedule(jnp.asarray(0, jnp.int32))
+            if traced(first):  # a function that closes over a traced value
+                continue
+            first = np.asarray(first)
             allowed = np.isfinite(first) & (first <= most) & ((first >= least) if inclusive else (first > least))
             if not np.all(allowed):
                 bracket = "[" if inclusive else "("

@@ -34,8 +34,8 @@ def dot(left: PyTree, right: PyTree) -> Array:
 
 def norm(tree: PyTree) -> Array:
     """Euclidean norm over all leaves; 0 for the empty tree."""
-    leaves = jax.tree.leaves(tree)
-    return jnp.sqrt(sum((jnp.sum(jnp.square(a)) for a in leaves), start=jnp.zeros((), dtype_of(tree))))
+    squares = sum((jnp.sum(jnp.square(a)) for a in jax.tree.leaves(tree)), start=jnp.zeros((), dtype_of(tree)))
+    return jnp.where(squares == 0, 0, jnp.sqrt(jnp.where(squares == 0, 1, squares)))  # a finite derivative at 0
 
 
 def zeros_like(tree: PyTree) -> PyTree:

@@ -99,7 +99,8 @@ def _check_functions(problem: Problem, point: Point) -> None:
             continue
         given = _evaluate(f"derivatives.{name}", function, arguments)
         if jax.tree.structure(given) != jax.tree.structure(target) or any(
-            a.shape != b.shape for a, b in zip(jax.tree.leaves(given), jax.tree.leaves(target), strict=True)
+            (a.shape, a.dtype) != (b.shape, b.dtype)
+            for a, b in zip(jax.tree.leaves(given), jax.tree.leaves(target), strict=True)
         ):
             raise ValueError(f"derivatives.{name} must return {_shapes(target)}, given {_shapes(given)}")
 
@@ -119,14 +120,23 @@ def _evaluate(name: str, function, arguments):
         return jax.eval_shape(function, *arguments)
     except Exception as error:
         shapes = ", ".join(_shapes(argument) for argument in arguments)
-        raise ValueError(f"{name} failed on arguments shaped {shapes}: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"{name} failed on {shapes}; write it with jax.numpy for these shapes. {type(error).__name__}: {error}"
+        ) from error
 
 
 def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
     if any(traced(leaf) for leaf in jax.tree.leaves((convex_set, value))):
         return
+    with jax.ensure_compile_time_eval():  # also inside the user's own jit
+        _check_feasible_now(variable, convex_set, value)
+
+
+def _check_feasible_now(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
     if not bool(trees.all_finite(value)):
-        raise ValueError(f"{variable} must be finite at the start, given NaN or infinity")
+        raise ValueError(f"{variable} must be finite at the start, given NaN or infinity; use finite numbers")
+    if "project" not in convex_set.capabilities:  # no distance to be had
+        return
     distance = float(_distance(convex_set, value))
     tolerance = 10 * float(np.sqrt(np.finfo(trees.dtype_of(value)).eps)) * max(1.0, float(trees.norm(value)))
     if not distance <= tolerance:
@@ -150,4 +160,4 @@ def _abstract(leaf):
 
 
 def _shapes(tree: PyTree) -> str:
-    return str(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype).shape, tree))
+    return str(jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", tree)).replace("'", "")

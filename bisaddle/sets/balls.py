@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.base import ConvexSet, Leaf, like, poison, positive
@@ -76,8 +77,10 @@ class LinfBall(ConvexSet):
 
 def _direction_and_length(v: Array) -> tuple[Array, Array]:
     """v / |v| and |v| without overflow or underflow: entries are divided by the largest first."""
-    largest = jnp.max(jnp.abs(v))
-    divisor = jnp.where(largest == 0, 1, largest)
+    # XLA may multiply with the reciprocal, which must not be a denormal; the result does not depend on the divisor
+    tiny = jnp.finfo(v.dtype).tiny
+    divisor = lax.stop_gradient(jnp.clip(jnp.max(jnp.abs(v)), tiny, 1 / tiny))
     scaled = v / divisor
-    scaled_length = jnp.sqrt(jnp.sum(jnp.square(scaled)))
-    return scaled / jnp.where(largest == 0, 1, scaled_length), divisor * scaled_length
+    squared = jnp.sum(jnp.square(scaled))
+    scaled_length = jnp.sqrt(jnp.where(squared == 0, 1, squared))  # no square root of 0: its derivative is infinite
+    return scaled / scaled_length, jnp.where(squared == 0, 0, divisor * scaled_length)

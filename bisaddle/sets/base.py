@@ -50,7 +50,7 @@ class ConvexSet(eqx.Module):
                 "use sets.Product with one set per leaf"
             )
         if v.size == 0:
-            return f"{type(self).__name__} holds a nonempty array, given shape {v.shape}"
+            return f"{type(self).__name__} holds a nonempty array, given shape {v.shape}; use at least one entry"
         return None
 
     def missing(self, oracle: str) -> str:
@@ -72,6 +72,8 @@ def as_leaf(value, name: str) -> Leaf:
     """Numbers become float64 NumPy arrays: traced under jit like any array, and cast to the dtype of the input."""
     if isinstance(value, jax.Array):
         return value
+    if isinstance(value, str):
+        raise ValueError(f"{name} must be a number or an array of numbers, given {value!r}")
     try:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -46,7 +46,7 @@ class Box(ConvexSet):
         reason = ConvexSet.misfit(self, v)
         bounds = np.broadcast_shapes(self.lower.shape, self.upper.shape)
         if reason is None and (len(bounds) > len(v.shape) or _broadcast(bounds, v.shape) != v.shape):
-            return f"Box bounds have shape {bounds} and do not broadcast to an array of shape {v.shape}"
+            return f"Box bounds have shape {bounds} and do not fit the given shape {v.shape}; use bounds of that shape"
         return reason
 
 
