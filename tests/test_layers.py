@@ -1,0 +1,130 @@
+"""The flow line, kept true: problem -> sets, oracle -> schedules, methods -> solve -> certificate -> report."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "bisaddle"
+
+# layer: the layers it may import, itself always; "methods.base" allows that one module of a layer.
+# A layer is a module or a subpackage directly under bisaddle/.
+ALLOWED = {
+    "trees": set(),
+    "sets": {"trees"},
+    "problem": {"trees", "sets"},
+    "validate": {"trees", "sets", "problem"},
+    "oracle": {"trees", "sets", "problem"},
+    "schedules": {"trees", "sets", "problem"},
+    "lower": {"trees", "sets", "problem", "validate", "oracle"},
+    "methods": {"trees", "sets", "problem", "validate", "oracle", "schedules"},
+    # a certificate never trusts the method that it judges
+    "certificate": {"trees", "sets", "problem", "validate", "oracle", "lower"},
+    "derivatives": {"trees", "problem", "validate", "oracle", "lower"},
+    "defaults": {"trees", "problem", "validate", "oracle", "lower", "schedules", "methods"},
+    "progress": {"certificate"},
+    "result": {"problem", "certificate", "methods.base", "plot"},
+    "plot": {"result"},
+    "apps": {"trees", "sets", "problem"},
+}
+ALLOWED["solve"] = set(ALLOWED) - {"apps"}
+
+# what a module may import when it is loaded; extras are imported inside the function that needs them
+CORE = {"jax", "jaxtyping", "equinox", "lineax", "numpy"}
+# modules that may only be imported inside functions, since they import back or need an extra
+LAZY = {("result", "plot")}
+
+
+def _modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(part for part in parts if part != "__init__"), path
+
+
+MODULES = dict(_modules())
+
+
+def _imports(name, path):
+    """(dotted name below bisaddle or of a library, whether inside a function) for every import of a module"""
+    package = ["bisaddle", *name.split(".")] if path.name == "__init__.py" else ["bisaddle", *name.split(".")[:-1]]
+    package = [part for part in package if part]
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    lazy = {id(inner) for function in functions for inner in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            # `from bisaddle import trees` imports the module; `from bisaddle.trees import dot` a name of it
+            found = [f"{source}.{a.name}" if _is_module(f"{source}.{a.name}") else source for a in node.names]
+        else:
+            continue
+        for target in found:
+            yield target, id(node) in lazy
+
+
+def _is_module(dotted):
+    return dotted.removeprefix("bisaddle.") in MODULES if dotted.startswith("bisaddle.") else False
+
+
+def _layer(name):
+    return name.split(".")[0]
+
+
+def _within(target, allowed):
+    return any(target == name or target.startswith(f"{name}.") for name in allowed)
+
+
+def test_the_table_names_every_layer_of_the_package():
+    layers = {_layer(name) for name in MODULES if name}
+    unknown = sorted(layers - set(ALLOWED))
+    assert not unknown, f"add {unknown} to ALLOWED in tests/test_layers.py, with the layers that they may import"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name])
+def test_a_module_imports_only_layers_before_it(name):
+    layer = _layer(name)
+    allowed = ALLOWED.get(layer, set()) | {layer}
+    for target, lazy in _imports(name, MODULES[name]):
+        if target.split(".")[0] != "bisaddle":
+            continue
+        assert target != "bisaddle", f"{name} imports the top of the package; import the module that defines the name"
+        inner = target.removeprefix("bisaddle.")
+        assert _within(inner, allowed), f"{name} imports {inner}, but {layer} may import only {sorted(allowed)}"
+        assert lazy or (layer, _layer(inner)) not in LAZY, f"{name} must import {inner} inside a function"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_loading_a_module_needs_only_the_core_dependencies(name):
+    for target, lazy in _imports(name, MODULES[name]):
+        library = target.split(".")[0]
+        if library == "bisaddle" or library in sys.stdlib_module_names or lazy:
+            continue
+        assert library in CORE, f"{name or '__init__'} imports {library} when loaded; import it where it is used"
+
+
+def test_the_table_has_no_cycle_but_the_lazy_ones():
+    edges = {layer: {_layer(name) for name in names} for layer, names in ALLOWED.items()}
+    for importer, imported in LAZY:
+        edges[importer].discard(imported)
+    placed: set[str] = set()
+    while len(placed) < len(edges):
+        ready = {layer for layer, names in edges.items() if layer not in placed and names <= placed}
+        assert ready, f"these layers import one another: {sorted(set(edges) - placed)}"
+        placed |= ready
+
+
+def test_certificates_stand_apart_from_methods_and_the_loop():
+    assert not ALLOWED["certificate"] & {"methods", "schedules", "solve", "defaults", "result"}
+    assert not ALLOWED["lower"] & {"methods", "schedules", "solve", "defaults", "result"}
+
+
+def test_a_stray_import_is_caught(tmp_path):
+    module = tmp_path / "certificate.py"
+    module.write_text("import bisaddle\nfrom bisaddle import methods\ndef f():\n    from .methods import base\n")
+    found = list(_imports("certificate", module))
+    assert found == [("bisaddle", False), ("bisaddle.methods", False), ("bisaddle.methods.base", True)]
+    assert not _within("methods", ALLOWED["certificate"])
