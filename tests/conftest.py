@@ -1,0 +1,26 @@
+"""float64 for the whole session, and a table of the worst errors met, printed after the tests."""
+
+import jax
+import pytest
+
+# the tests compare to 1e-10; tests of float32 ask for it by dtype
+jax.config.update("jax_enable_x64", True)
+
+_WORST: dict[str, float] = {}
+
+
+@pytest.fixture(scope="session")
+def record():
+    """record(what, value): keep the largest value of each kind for the summary."""
+
+    def keep(what, value):
+        _WORST[what] = max(_WORST.get(what, -float("inf")), float(value))
+
+    return keep
+
+
+def pytest_terminal_summary(terminalreporter):
+    if _WORST:
+        terminalreporter.section("worst errors measured")
+        for what, value in _WORST.items():
+            terminalreporter.write_line(f"{value:9.2e}  {what}")

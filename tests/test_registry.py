@@ -1,0 +1,73 @@
+"""Nothing public escapes the common tests, and every method runs on every problem."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import bisaddle as bs
+from bisaddle import trees
+from tests.registry import METHODS, PROBLEMS, SETS, TWINS
+
+
+def public(module, base):
+    classes = inspect.getmembers(module, inspect.isclass)
+    return {name for name, kind in classes if issubclass(kind, base) and kind is not base and name[0] != "_"}
+
+
+def test_every_public_set_is_registered():
+    assert public(bs.sets, bs.sets.ConvexSet) == set(SETS)
+
+
+def test_every_public_method_is_registered():
+    assert public(bs.methods, bs.methods.Method) == set(METHODS)
+
+
+def test_registered_names_are_those_of_the_classes():
+    problem, _, _ = PROBLEMS["logistic"](0)
+    assert {name: type(make()).__name__ for name, (make, _) in SETS.items()} == {name: name for name in SETS}
+    assert {name: type(make(problem)).__name__ for name, make in METHODS.items()} == {name: name for name in METHODS}
+
+
+def test_every_twin_is_a_problem():
+    assert set(TWINS) <= set(PROBLEMS)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_set_fits_its_example(name):
+    make, example = SETS[name]
+    convex_set = make()
+    assert convex_set.misfit(example) is None
+    nearest = convex_set.project(example)
+    assert jax.tree.structure(nearest) == jax.tree.structure(example)
+    assert float(convex_set.violation(nearest)) <= 1e-12
+
+
+@jax.jit
+def watched(method, problem, start):
+    """Violation after each of 50 steps, and whether everything stayed finite."""
+
+    def step(state, _):
+        state = method.step(problem, state)
+        violation = problem.x_set.violation(state.x)
+        if problem.y_set is not None:
+            violation = jnp.maximum(violation, problem.y_set.violation(state.y))
+        return state, (violation, trees.all_finite((state.x, state.theta, state.y, state.w)))
+
+    return lax.scan(step, method.init(problem, start), None, 50)[1]
+
+
+@pytest.mark.parametrize("problem_name", PROBLEMS)
+@pytest.mark.parametrize("method_name", METHODS)
+def test_fifty_steps_stay_finite_and_feasible(method_name, problem_name, record):
+    for seed in range(2):
+        problem, start, _ = PROBLEMS[problem_name](seed)
+        method = METHODS[method_name](problem)
+        method.check(problem)
+        violations, finite = watched(method, problem, start)
+        record("violation along 50 steps", np.max(violations))
+        assert np.all(violations <= 1e-9)
+        assert np.all(finite)
