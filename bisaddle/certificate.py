@@ -1,5 +1,7 @@
 """certify(problem, point): how stationary a point is, trusting nothing but the problem."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.lower import Implicit, implicit, operator_norm, spectrum
+from bisaddle.lower import Implicit, implicit, least_curvature, operator_norm
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet
 from bisaddle.trees import Number
@@ -104,7 +106,7 @@ def check_oracles(problem: Problem, measure: str) -> None:
         require_oracle(problem.y_set, "project", "the y gap", "y", "use a y_set with a projection")
 
 
-@eqx.filter_jit
+@partial(jax.jit, static_argnames="measure")
 def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *, measure: str) -> Certificate:
     x, y = point.x, point.y
     solved = implicit(problem, x, point.theta, y, accuracy)
@@ -163,14 +165,20 @@ def _gradient_errors(problem: Problem, x: PyTree, y: PyTree, solved: Implicit) -
         return 8 * epsilon * trees.norm(solved.f_x), 8 * epsilon * trees.norm(solved.f_y)
     theta, w = solved.theta, solved.w
 
-    def equations(theta):
-        f_x, f_theta, f_y = oracle.upper_gradients(problem, x, theta, y)
-        Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
-        return Gx, trees.subtract(f_theta, oracle.hessian_product(problem, x, theta, w)), f_y
+    mu_g = problem.constants.mu_g
+    mu_g = least_curvature(problem, x, theta) if mu_g is None else jnp.asarray(mu_g).astype(trees.dtype_of(x))
+    # theta* lies within |g_theta| / mu_g of theta: J is taken at both ends of that step down the gradient
+    ends = (theta, trees.add_scaled(theta, -1 / mu_g, oracle.lower_gradient(problem, x, theta)))
 
-    mu_g = spectrum(problem, x, theta)[0] if problem.constants.mu_g is None else jnp.asarray(problem.constants.mu_g)
-    mu_g = jnp.where(mu_g > 0, mu_g, jnp.nan)  # not strongly convex: no bound, and no certificate
-    J = 2 * operator_norm(lambda e: jax.jvp(equations, (theta,), (e,))[1], theta)
+    def equations(shift):
+        def at(theta):
+            f_x, f_theta, f_y = oracle.upper_gradients(problem, x, theta, y)
+            Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
+            return Gx, trees.subtract(f_theta, oracle.hessian_product(problem, x, theta, w)), f_y
+
+        return [at(trees.add_scaled(end, 1.0, shift)) for end in ends]
+
+    J = 2 * operator_norm(lambda e: jax.jvp(equations, (trees.zeros_like(theta),), (e,))[1], theta)
     C = 2 * operator_norm(lambda e: oracle.cross_product(problem, x, theta, e), theta)
     lower_rounding = 4 * epsilon * trees.norm(oracle.hessian_product(problem, x, theta, theta))
     linear_rounding = 4 * epsilon * trees.norm(solved.f_theta)
@@ -229,4 +237,5 @@ def _worst_value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> tuple
         ascend,
         (start, start, one, one, jnp.minimum(here, there), 0),
     )
-    return oracle.upper_value(problem, x, theta, best), rest
+    # the point's own y may be higher still if f is not concave
+    return jnp.maximum(oracle.upper_value(problem, x, theta, best), oracle.upper_value(problem, x, theta, y)), rest

@@ -96,12 +96,13 @@ def solve_lower(problem: Problem, x: PyTree, theta: PyTree, accuracy: Number = 0
         )
         better = candidate_residual < residual
         theta, g = jax.tree.map(lambda new, old: jnp.where(better, new, old), (candidate, candidate_g), (theta, g))
-        # a full Newton step that does not even halve the gradient has met the rounding floor
-        stalled = ~better | ((step == 1) & (candidate_residual > 0.5 * residual))
-        residual = jnp.where(better, candidate_residual, residual)
         # cancellation in g_theta = Hess theta - ... leaves about this much
         floor = 2 * epsilon * trees.norm(oracle.hessian_product(problem, x, theta, theta))
         target = jnp.maximum(accuracy, floor)
+        # near that floor, a full Newton step that does not even halve the gradient has met it
+        slow = (step == 1) & (candidate_residual > 0.5 * residual)
+        stalled = ~better | (slow & (candidate_residual <= 1e3 * floor))
+        residual = jnp.where(better, candidate_residual, residual)
         return theta, g, residual, target, stalled | (residual <= target), count + 1
 
     g = gradient(theta)
@@ -160,6 +161,26 @@ def linear_solver(problem: Problem, x: PyTree, theta: PyTree) -> Callable[[PyTre
 def spectrum(problem: Problem, x: PyTree, theta: PyTree, products: int = 32) -> tuple[Array, Array]:
     """Estimates of the smallest and largest eigenvalue of g_theta_theta(x, theta)."""
     return extreme_eigenvalues(lambda w: oracle.hessian_product(problem, x, theta, w), theta, products)
+
+
+def least_curvature(problem: Problem, x: PyTree, theta: PyTree) -> Array:
+    """An estimate of the smallest eigenvalue of g_theta_theta(x, theta), by inverse iteration; NaN if not positive.
+
+    Lanczos would look past a single tiny eigenvalue of a large Hessian; solving with it does not.
+    """
+    solve = linear_solver(problem, x, theta)
+
+    def unit(v):
+        length = trees.norm(v)
+        return trees.scale(1 / jnp.where(length > 0, length, 1), v)
+
+    start = unit(trees.random_like(jax.random.key(2), theta))
+    v = lax.fori_loop(0, 4, lambda _, v: unit(solve(v, jnp.full((), 1e-3, trees.dtype_of(theta)))), start)
+    curved = oracle.hessian_product(problem, x, theta, v)
+    largest = operator_norm(lambda w: oracle.hessian_product(problem, x, theta, w), theta)
+    least = trees.dot(v, curved)
+    rounding = 100 * trees.size(theta) * jnp.finfo(trees.dtype_of(theta)).eps * largest
+    return jnp.where(least > rounding, least, jnp.nan)
 
 
 def extreme_eigenvalues(product: Callable[[PyTree], PyTree], like: PyTree, products: int = 32) -> tuple[Array, Array]:

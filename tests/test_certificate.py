@@ -346,3 +346,24 @@ def test_a_lower_level_with_negative_curvature_is_never_within_tolerance(upper):
         for x, theta in ((0.0, 0.0), (0.3, 1.0)):
             given = certify(problem, bs.Point(x=jnp.full(2, x), theta=jnp.full(3, theta)))
             assert not given.within(1e3), (seed, x, theta, str(given))
+
+
+def _underdetermined(x, theta, data):
+    return 0.5 * jnp.sum((data["V"] @ theta - data["B"] @ x) ** 2)
+
+
+def _squares(x, theta, y, data):
+    return 0.5 * jnp.sum(theta**2) + 0.5 * jnp.sum(x**2)
+
+
+@pytest.mark.parametrize("extra", [False, True])
+def test_one_flat_direction_among_many_is_not_looked_past(extra):
+    # 200 variables, beyond the dense path; 199 equations leave one eigenvalue at 0, a ridge of 0.3^2 lifts it
+    rng = np.random.default_rng(0)
+    V = rng.normal(size=(199, 200)) / np.sqrt(200)
+    V = np.vstack([V, 0.3 * np.eye(200)]) if extra else V
+    data = {"V": jnp.asarray(V), "B": jnp.asarray(rng.normal(size=(len(V), 3)))}
+    problem = bs.Problem(_squares, _underdetermined, bs.sets.L2Ball(1.0), None, data)
+    certificate = bs.certify(problem, bs.Point(jnp.zeros(3), jnp.zeros(200)))
+    assert certificate.within(1e-6) == extra
+    assert not certificate.error_is_bound

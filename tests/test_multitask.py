@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-import bisaddle as bs
 from bisaddle import oracle
 from bisaddle.apps.multitask import GramData, RowData, regression, synthetic
 from tests.registry import METHODS, flat, tasks
-from tests.test_certificate import feasible_point
+from tests.test_certificate import certify, feasible_point
 
 RAGGED = ((12, 7), (9, 5), (15, 6))
 
@@ -137,6 +136,6 @@ def test_the_problem_certifies_alike_in_both_forms():
     certificates = []
     for form in ("gram", "rows"):
         problem, start = regression(tasks(0, RAGGED), 2.0, 0.1, 0.0, form)
-        certificates.append(bs.certify(problem, start))
+        certificates.append(certify(problem, start))
     np.testing.assert_allclose(certificates[0].gap, certificates[1].gap, atol=1e-10)
     np.testing.assert_allclose(certificates[0].worst_value, certificates[1].worst_value, atol=1e-10)

@@ -10,7 +10,7 @@ import bisaddle as bs
 from bisaddle import lower, oracle
 from tests import reference
 from tests.registry import METHODS, PROBLEMS, TWINS, flat, linear_quadratic_data
-from tests.test_certificate import feasible_point
+from tests.test_certificate import certify, feasible_point
 
 SECOND = ("g_theta_theta", "g_theta_x")
 
@@ -125,7 +125,7 @@ def test_methods_and_certificate_take_pytrees():
         assert jax.tree.structure((state.x, state.theta, state.y)) == jax.tree.structure(
             (point.x, point.theta, point.y)
         )
-    given = bs.certify(problem, state.point)
+    given = certify(problem, state.point)
     assert np.isfinite(given.gap) and given.gap > 0
     assert jax.tree.structure(bs.hypergradient(problem, point.x, point.y, point.theta)) == jax.tree.structure(point.x)
 

@@ -8,6 +8,7 @@ from jax import lax
 
 import bisaddle as bs
 from tests.registry import PROBLEMS, fully_projected, one_sided_projection_free
+from tests.test_certificate import certify
 
 
 @jax.jit
@@ -17,7 +18,7 @@ def run(method, problem, start, count):
 
 def reach(problem, start, method, count):
     point = run(method, problem, start, count).point
-    return point, bs.certify(problem, point)
+    return point, certify(problem, point)
 
 
 # name: (steps of FullyProjected, their number). The gradient of x is scaled by gamma tau, that of y by sigma; mu = 0,
@@ -77,7 +78,7 @@ def test_one_sided_projection_free_comes_close(name):
     for seed in range(2):
         problem, start, _ = PROBLEMS[name](seed)
         point = run(one_sided_projection_free(problem, **sizes), problem, start, 20_000).point
-        before, after = (bs.certify(problem, at, measure="lmo") for at in (start, point))
+        before, after = (certify(problem, at, measure="lmo") for at in (start, point))
         assert after.gap <= gap < 0.1 * before.gap
 
 
@@ -124,14 +125,14 @@ def test_forsaken_cycles_are_never_certified():
 
 def test_the_stationary_point_of_forsaken_is_found_by_its_gap():
     problem, _, answer = PROBLEMS["Forsaken"](0)
-    certificate = bs.certify(problem, bs.Point(x=np.array(answer.x), y=np.array(answer.y)))
+    certificate = certify(problem, bs.Point(x=np.array(answer.x), y=np.array(answer.y)))
     assert certificate.gap <= 1e-7
 
 
 def test_the_cosine_saddle_is_reported_as_it_is():
     """Not concave in y: what is reached is stationary and not (0, +-pi); the gap promises no more than that."""
     problem, start, answer = PROBLEMS["cosine"](0)
-    known = bs.certify(problem, bs.Point(x=np.zeros(1), y=np.array([np.pi])))
+    known = certify(problem, bs.Point(x=np.zeros(1), y=np.array([np.pi])))
     assert known.gap <= 0.2 * np.pi + 1e-12  # a minimax point, but f_x = 0.2 y: not a stationary one
     np.testing.assert_allclose(known.value, answer.value)
     point, certificate = reach(problem, start, fully_projected(problem), 20_000)
@@ -142,5 +143,5 @@ def test_the_cosine_saddle_is_reported_as_it_is():
 def test_worst_value_is_at_least_the_value_even_if_f_is_not_concave():
     problem, start, _ = PROBLEMS["cosine"](0)
     for x, y in ((-1.0, 2.94023473), (0.5, 2.0), (0.0, np.pi)):
-        given = bs.certify(problem, bs.Point(x=np.array([x]), y=np.array([y])))
+        given = certify(problem, bs.Point(x=np.array([x]), y=np.array([y])))
         assert given.worst_value >= given.value - 1e-12

@@ -41,6 +41,8 @@ class State(eqx.Module):
 class Method(eqx.Module):
     """init(problem, start) -> State, step(problem, state) -> State; both pure, for use in any jit, scan or vmap.
 
+    A method is a pytree: pass it as an argument, or jit a lambda around its step; jax.jit(method.step) itself fails,
+    because it would have to hash the method's arrays.
     A method checks in `check` that it can work on a problem, before anything compiles.
     """
 
