@@ -348,11 +348,11 @@ def test_a_lower_level_with_negative_curvature_is_never_within_tolerance(upper):
             assert not given.within(1e3), (seed, x, theta, str(given))
 
 
-def _underdetermined(x, theta, data):
+def _few_equations(x, theta, data):
     return 0.5 * jnp.sum((data["V"] @ theta - data["B"] @ x) ** 2)
 
 
-def _squares(x, theta, y, data):
+def _half_squares(x, theta, y, data):
     return 0.5 * jnp.sum(theta**2) + 0.5 * jnp.sum(x**2)
 
 
@@ -363,7 +363,7 @@ def test_one_flat_direction_among_many_is_not_looked_past(extra):
     V = rng.normal(size=(199, 200)) / np.sqrt(200)
     V = np.vstack([V, 0.3 * np.eye(200)]) if extra else V
     data = {"V": jnp.asarray(V), "B": jnp.asarray(rng.normal(size=(len(V), 3)))}
-    problem = bs.Problem(_squares, _underdetermined, bs.sets.L2Ball(1.0), None, data)
+    problem = bs.Problem(_half_squares, _few_equations, bs.sets.L2Ball(1.0), None, data)
     certificate = bs.certify(problem, bs.Point(jnp.zeros(3), jnp.zeros(200)))
     assert certificate.within(1e-6) == extra
     assert not certificate.error_is_bound

@@ -154,10 +154,14 @@ def test_ctrl_c_keeps_what_there_is():
     problem, start = quadratic()
     method = fully_projected()
     bs.solve(problem, start, method, tol=None, max_steps=10)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest's workers ignore it
     timer = threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT))
     timer.start()
-    result = bs.solve(problem, start, method, tol=None, max_steps=2_000_000_000, max_seconds=60)
-    timer.join()
+    try:
+        result = bs.solve(problem, start, method, tol=None, max_steps=2_000_000_000, max_seconds=60)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
     assert result.status is bs.Status.INTERRUPTED
     assert result.steps > 0 and np.isfinite(float(result.gap))
 
