@@ -11,7 +11,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle import trees
 from bisaddle.certificate import check_measure, check_oracles, compiled_certificate
 from bisaddle.defaults import default_method
 from bisaddle.methods.base import Method, State
@@ -25,7 +24,7 @@ UNROLL = 2
 # host-driven blocks aim at this many seconds: long enough to hide the dispatch, short enough for limits and Ctrl-C
 BLOCK_SECONDS = 0.1
 # recorded states wait in a buffer on the device until the block ends
-BUFFER_RECORDS = 64
+BUFFER_RECORDS = 256
 BUFFER_BYTES = 2**26
 # an iterate this much larger than the start and the exact theta*, w there is not coming back
 DIVERGENCE = 1e8
@@ -128,9 +127,10 @@ class _Run:
         """One compiled block: the recorded states, their magnitudes, and the time before it began."""
         before = self.seconds
         clock = time.perf_counter()
-        state, states, magnitudes = _block(self.problem, self.method, self.state, every, records, self.capacity)
-        magnitudes = np.asarray(magnitudes)[:records]
+        state, states = _block(self.problem, self.method, self.state, every, records, self.capacity)
+        jax.block_until_ready(states)
         elapsed = time.perf_counter() - clock
+        magnitudes = np.asarray(_magnitudes(states))[:records]
         self.state = state
         self.seconds += elapsed
         self.seconds_per_step = elapsed / (every * records)
@@ -221,17 +221,15 @@ def _advance(problem: Problem, method: Method, state: State, steps) -> State:
 
 @partial(jax.jit, static_argnames="capacity")
 def _block(problem: Problem, method: Method, state: State, every, records, capacity: int):
-    """`records` times `every` steps; the state and its magnitude after each, in buffers of length `capacity`."""
+    """`records` times `every` steps; the state at the end, and after each record in a buffer of length `capacity`."""
     buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
-    magnitudes = jnp.zeros(capacity, trees.dtype_of(state.x))
 
     def one_record(i, carry):
-        state, buffer, magnitudes = carry
+        state, buffer = carry
         state = _advance(problem, method, state, every)
-        buffer = jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, state)
-        return state, buffer, magnitudes.at[i].set(_magnitude(state))
+        return state, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, state)
 
-    return lax.fori_loop(0, records, one_record, (state, buffer, magnitudes))
+    return lax.fori_loop(0, records, one_record, (state, buffer))
 
 
 @jax.jit
@@ -247,6 +245,11 @@ def _last_within(problem: Problem, method: Method, state: State, steps, limit) -
         return following, method.step(problem, following), i + 1
 
     return lax.while_loop(go_on, one, (state, method.step(problem, state), 0))[0]
+
+
+@jax.jit
+def _magnitudes(states: PyTree) -> Array:
+    return jax.vmap(_magnitude)(states)
 
 
 def _magnitude(tree: PyTree) -> Array:
