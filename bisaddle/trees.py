@@ -55,6 +55,12 @@ def dtype_of(tree: PyTree) -> jnp.dtype:
     return jnp.result_type(*leaves) if leaves else jnp.result_type(float)
 
 
+def content_hash(tree: PyTree) -> int:
+    """A hash of a module that holds arrays: jax.jit(module.method) needs one. Equal arrays on a device may differ."""
+    leaves, structure = jax.tree.flatten(tree)
+    return hash((structure, *(leaf.tobytes() if isinstance(leaf, np.ndarray) else id(leaf) for leaf in leaves)))
+
+
 def random_like(key: Array, tree: PyTree) -> PyTree:
     """Independent standard normal entries in the shape of `tree`."""
     leaves, treedef = jax.tree.flatten(tree)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from bisaddle import trees
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
 
@@ -41,12 +42,14 @@ class State(eqx.Module):
 class Method(eqx.Module):
     """init(problem, start) -> State, step(problem, state) -> State; both pure, for use in any jit, scan or vmap.
 
-    A method is a pytree: pass it as an argument, or jit a lambda around its step; jax.jit(method.step) itself fails,
-    because it would have to hash the method's arrays.
+    A method is a pytree: pass it as an argument, and its numbers are traced; jax.jit(method.step) compiles them in.
     A method checks in `check` that it can work on a problem, before anything compiles.
     """
 
     name: ClassVar[str] = ""
+
+    def __hash__(self) -> int:
+        return trees.content_hash(self)
 
     def check(self, problem: Problem) -> None:
         """Raise ValueError if the problem lacks an oracle, or the method a step size, that the steps will need."""

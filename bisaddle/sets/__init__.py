@@ -7,3 +7,4 @@ from bisaddle.sets.base import ConvexSet as ConvexSet
 from bisaddle.sets.box import Box as Box
 from bisaddle.sets.product import Product as Product
 from bisaddle.sets.simplex import Simplex as Simplex
+

@@ -1,15 +1,16 @@
 """Norm balls around the origin."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import ConvexSet, Leaf, like, poison, positive
-from bisaddle.sets.simplex import project_simplex
+from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
+from bisaddle.sets.simplex import project_simplex, uniform_weights
 
 
-class L1Ball(ConvexSet):
+class L1Ball(VectorSet):
     """{v : sum |v_i| <= radius}
 
     project: as the simplex, O(n) a pass; lmo: O(n), one signed coordinate.
@@ -17,23 +18,26 @@ class L1Ball(ConvexSet):
 
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "L1Ball radius"))
 
-    def project(self, v: Array) -> Array:
+    def vector_project(self, v: Array) -> Array:
         radius = like(self.radius, v)
-        outside = jnp.sign(v) * project_simplex(jnp.abs(v).ravel(), radius).reshape(v.shape)
+        outside = jnp.sign(v) * project_simplex(jnp.abs(v), radius)
         return jnp.where(jnp.sum(jnp.abs(v)) <= radius, v, outside)
 
-    def lmo(self, direction: Array) -> Array:
-        d = direction.ravel()
-        best = jnp.argmax(jnp.abs(d))
+    def vector_lmo(self, d: Array) -> Array:
         radius = like(self.radius, d)
-        vertex = jnp.where(jnp.arange(d.size) == best, jnp.where(d > 0, -radius, radius), 0)
-        return poison(vertex, d).reshape(direction.shape)
+        best = jnp.arange(d.size) == jnp.argmax(jnp.abs(d))
+        return poison(jnp.where(best, jnp.where(d > 0, -radius, radius), 0), d)
 
-    def diameter(self, v: Array) -> Array:
+    def vector_diameter(self, v: Array) -> Array:
         return 2 * like(self.radius, v)
 
+    def vector_sample(self, key: Array, size: int) -> Array:
+        sign_key, key = jax.random.split(key)
+        weights = uniform_weights(key, size + 1)[:size]  # the last weight is what stays unused
+        return jnp.asarray(self.radius) * weights * jax.random.rademacher(sign_key, (size,))
 
-class L2Ball(ConvexSet):
+
+class L2Ball(VectorSet):
     """{v : |v|_2 <= radius}
 
     project: O(n), a rescaling; lmo: O(n), -radius d / |d|.
@@ -41,21 +45,25 @@ class L2Ball(ConvexSet):
 
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "L2Ball radius"))
 
-    def project(self, v: Array) -> Array:
+    def vector_project(self, v: Array) -> Array:
         radius = like(self.radius, v)
-        direction, length = _direction_and_length(v)
+        direction, length = direction_and_length(v)
         return jnp.where(length <= radius, v, radius * direction)
 
-    def lmo(self, direction: Array) -> Array:
-        unit, length = _direction_and_length(direction)
-        first = (jnp.arange(direction.size) == 0).reshape(direction.shape)
-        return like(self.radius, direction) * jnp.where(length == 0, first, -unit)
+    def vector_lmo(self, d: Array) -> Array:
+        unit, length = direction_and_length(d)
+        return like(self.radius, d) * jnp.where(length == 0, jnp.arange(d.size) == 0, -unit)
 
-    def diameter(self, v: Array) -> Array:
+    def vector_diameter(self, v: Array) -> Array:
         return 2 * like(self.radius, v)
 
+    def vector_sample(self, key: Array, size: int) -> Array:
+        direction_key, key = jax.random.split(key)
+        direction, _ = direction_and_length(jax.random.normal(direction_key, (size,)))
+        return jnp.asarray(self.radius) * direction * jax.random.uniform(key) ** (1 / size)
 
-class LinfBall(ConvexSet):
+
+class LinfBall(VectorSet):
     """{v : max |v_i| <= radius}
 
     project: O(n), a clip; lmo: O(n), -radius sign(d).
@@ -63,19 +71,22 @@ class LinfBall(ConvexSet):
 
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "LinfBall radius"))
 
-    def project(self, v: Array) -> Array:
+    def vector_project(self, v: Array) -> Array:
         radius = like(self.radius, v)
         return jnp.clip(v, -radius, radius)
 
-    def lmo(self, direction: Array) -> Array:
-        radius = like(self.radius, direction)
-        return poison(jnp.where(direction > 0, -radius, radius), direction)
+    def vector_lmo(self, d: Array) -> Array:
+        radius = like(self.radius, d)
+        return poison(jnp.where(d > 0, -radius, radius), d)
 
-    def diameter(self, v: Array) -> Array:
+    def vector_diameter(self, v: Array) -> Array:
         return 2 * like(self.radius, v) * jnp.sqrt(like(v.size, v))
 
+    def vector_sample(self, key: Array, size: int) -> Array:
+        return jnp.asarray(self.radius) * jax.random.uniform(key, (size,), minval=-1.0, maxval=1.0)
 
-def _direction_and_length(v: Array) -> tuple[Array, Array]:
+
+def direction_and_length(v: Array) -> tuple[Array, Array]:
     """v / |v| and |v| without overflow or underflow: entries are divided by the largest first."""
     # XLA may multiply with the reciprocal, which must not be a denormal; the result does not depend on the divisor
     tiny = jnp.finfo(v.dtype).tiny

@@ -1,5 +1,7 @@
 """ConvexSet: what every set can be asked, and the laws its answers obey."""
 
+from collections.abc import Callable
+from math import prod
 from typing import ClassVar
 
 import equinox as eqx
@@ -10,6 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+from bisaddle.trees import Number
 
 Leaf = Array | np.ndarray
 
@@ -17,18 +20,27 @@ Leaf = Array | np.ndarray
 class ConvexSet(eqx.Module):
     """A nonempty, convex, compact set of arrays (of pytrees of arrays, for a Product).
 
-        project(v)    = argmin_{u in S} |u - v|
-        lmo(d)        = argmin_{u in S} <d, u>          an extreme point, for ties and for d = 0 too
-        violation(v)  = |v - project(v)|                0 on the set
-        diameter(v)   = max_{a, b in S} |a - b|         for arrays shaped like v
+        project(v)          argmin_{u in S} |u - v|
+        lmo(d)              argmin_{u in S} <d, u>         an extreme point, for ties and for d = 0 too
+        support(d)          max_{u in S} <d, u>
+        violation(v)        0 on S, a distance to it elsewhere: |v - project(v)| unless the set says otherwise;
+                            without a projection, the distance found by LMO calls
+        contains(v, tol)    violation(v) <= tol
+        diameter(v)         max_{a, b in S} |a - b|        for arrays shaped like v (an upper bound where it says so)
+        sample(key, shape)  a random point of S, with no law promised
 
-    Laws (tests/test_sets.py holds every set to them): project(v) and lmo(d) lie in S; project is idempotent and
+    Laws (tests/test_set_laws.py holds every set to them): project(v) and lmo(d) lie in S; project is idempotent and
     nonexpansive, and <v - project(v), u - project(v)> <= 0 for u in S; <d, lmo(d)> <= <d, u> for u in S;
     the dtype of the input is kept; NaN in, NaN out. Sizes (`radius`, bounds) are array leaves, so that they can be
-    traced, swept and differentiated.
+    traced, swept and differentiated. `capabilities` names the oracles the set has; asking for another one raises.
     """
 
     capabilities: ClassVar[frozenset[str]] = frozenset({"project", "lmo"})
+    # what an answer may be off by, relative to the size of the set and of the input; iterative oracles state theirs
+    tolerance: ClassVar[float] = 1e-12
+
+    def __hash__(self) -> int:
+        return trees.content_hash(self)
 
     def project(self, v: PyTree) -> PyTree:
         raise ValueError(self.missing("project"))
@@ -36,11 +48,47 @@ class ConvexSet(eqx.Module):
     def lmo(self, direction: PyTree) -> PyTree:
         raise ValueError(self.missing("lmo"))
 
+    def support(self, direction: PyTree) -> Array:
+        return trees.dot(direction, self.lmo(trees.scale(-1.0, direction)))
+
     def violation(self, v: PyTree) -> Array:
-        return trees.norm(trees.subtract(v, self.project(v)))
+        if "project" in self.capabilities:
+            return trees.norm(trees.subtract(v, self.project(v)))
+        from bisaddle.sets.nearest import distance_by_lmo
+
+        return distance_by_lmo(self, v)
+
+    def contains(self, v: PyTree, tol: Number = 1e-9) -> Array:
+        return self.violation(v) <= tol
 
     def diameter(self, v: PyTree) -> Array:
         raise NotImplementedError
+
+    def sample(self, key: Array, shape: PyTree) -> PyTree:
+        raise NotImplementedError
+
+    def prox(self, v: PyTree, step: Number) -> PyTree:
+        """argmin_u step h(u) + |u - v|^2 / 2 with h the indicator of the set: the projection, whatever the step."""
+        return self.project(v)
+
+    def penalty(self, v: PyTree) -> Array:
+        """h(v) at a point of the set: 0 for an indicator."""
+        return jnp.zeros((), trees.dtype_of(v))
+
+    def best_response(self, y: PyTree, gradient: PyTree) -> tuple[Array, PyTree]:
+        """An upper bound on max_{s in S} <gradient, s - y> + h(y) - h(s), and the point s it comes from.
+
+        With an LMO, the Frank-Wolfe gap, which is that maximum for h = 0. Without one, with m = P(y + t gradient) and
+        t = diameter / |gradient|, <y + t gradient - m, s - m> <= 0 gives <gradient, m - y> + |gradient| |m - y|.
+        """
+        if "lmo" in self.capabilities:
+            vertex = self.lmo(trees.scale(-1.0, gradient))
+            return trees.dot(gradient, trees.subtract(vertex, y)), vertex
+        length = trees.norm(gradient)
+        step = self.diameter(y) / jnp.where(length > 0, length, 1)
+        moved = self.project(trees.add_scaled(y, step, gradient))
+        away = trees.subtract(moved, y)
+        return trees.dot(gradient, away) + length * trees.norm(away), moved
 
     def misfit(self, v: PyTree) -> str | None:
         """Why a value of this structure and shape cannot lie in the set; None if it can."""
@@ -56,6 +104,101 @@ class ConvexSet(eqx.Module):
     def missing(self, oracle: str) -> str:
         able = ", ".join(sorted(self.capabilities)) or "no oracle"
         return f"{type(self).__name__} has no {oracle} (it has: {able})"
+
+
+class VectorSet(ConvexSet):
+    """A set of vectors. An array of another shape is read as one vector, or, with `axis`, as many.
+
+    axis: None takes the whole array as one vector; an axis (or a tuple of axes) makes every slice along it a vector of
+    its own, so that Simplex(axis=-1) is one simplex per row. A subclass writes `vector_project`, `vector_lmo`,
+    `vector_diameter` and `vector_sample` for one vector; arrays among its fields have one entry per coordinate.
+    """
+
+    axis: int | tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
+
+    def vector_project(self, v: Array) -> Array:
+        raise ValueError(self.missing("project"))
+
+    def vector_lmo(self, d: Array) -> Array:
+        raise ValueError(self.missing("lmo"))
+
+    def vector_violation(self, v: Array) -> Array:
+        return jnp.sqrt(jnp.sum(jnp.square(v - self.vector_project(v))))
+
+    def vector_diameter(self, v: Array) -> Array:
+        raise NotImplementedError
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        raise NotImplementedError
+
+    def project(self, v: Array) -> Array:
+        return self._each(self.vector_project, v)
+
+    def lmo(self, direction: Array) -> Array:
+        return self._each(self.vector_lmo, direction)
+
+    def violation(self, v: Array) -> Array:
+        return self._total(self.vector_violation, v)
+
+    def diameter(self, v: Array) -> Array:
+        return self._total(self.vector_diameter, v)
+
+    def sample(self, key: Array, shape: tuple[int, ...]) -> Array:
+        axes = self._axes(len(shape))
+        size = prod(shape[a] for a in axes)
+        count = prod(shape) // max(size, 1)
+        keys = jax.random.split(key, count)
+        rows = jax.vmap(lambda k: self.vector_sample(k, size))(keys)
+        return self._restore(rows, shape)
+
+    def misfit(self, v: PyTree) -> str | None:
+        reason = ConvexSet.misfit(self, v)
+        if reason is not None:
+            return reason
+        try:
+            size = prod(v.shape[a] for a in self._axes(v.ndim))
+        except (ValueError, IndexError):
+            return f"{type(self).__name__} has axis {self.axis}, which an array of shape {v.shape} does not have"
+        return self.vector_misfit(size)
+
+    def vector_misfit(self, size: int) -> str | None:
+        """Why a vector of this size cannot lie in the set: an array field has another size, or it is empty there."""
+        for name, value in vars(self).items():
+            if isinstance(value, jax.Array | np.ndarray) and value.ndim and value.size != size:
+                return f"{type(self).__name__} has {name} with {value.size} entries, given vectors of size {size}"
+        return None
+
+    def _axes(self, ndim: int) -> tuple[int, ...]:
+        if self.axis is None:
+            return tuple(range(ndim))
+        axes = (self.axis,) if isinstance(self.axis, int) else self.axis
+        if any(not -ndim <= a < ndim for a in axes):
+            raise ValueError(f"axis {self.axis} is out of range for {ndim} dimensions")
+        return tuple(a % ndim for a in axes)
+
+    def _rows(self, v: Array) -> Array:
+        """(number of slices, size of a slice)"""
+        axes = self._axes(v.ndim)
+        moved = jnp.moveaxis(v, axes, range(v.ndim - len(axes), v.ndim))
+        return moved.reshape(-1, prod(v.shape[a] for a in axes))
+
+    def _restore(self, rows: Array, shape: tuple[int, ...]) -> Array:
+        axes = self._axes(len(shape))
+        others = [a for a in range(len(shape)) if a not in axes]
+        moved = rows.reshape([shape[a] for a in others] + [shape[a] for a in axes])
+        return jnp.moveaxis(moved, range(len(shape) - len(axes), len(shape)), axes)
+
+    def _each(self, function: Callable[[Array], Array], v: Array) -> Array:
+        v = floats(v)
+        if self.axis is None:
+            return function(v.ravel()).reshape(v.shape)
+        return self._restore(jax.vmap(function)(self._rows(v)), v.shape)
+
+    def _total(self, function: Callable[[Array], Array], v: Array) -> Array:
+        v = floats(v)
+        if self.axis is None:
+            return function(v.ravel())
+        return jnp.sqrt(jnp.sum(jnp.square(jax.vmap(function)(self._rows(v)))))
 
 
 def positive(value, name: str) -> Leaf:
@@ -80,12 +223,36 @@ def as_leaf(value, name: str) -> Leaf:
         raise ValueError(f"{name} must be a number or an array of numbers, given {value!r}") from error
 
 
+def finite_array(value, name: str) -> Leaf:
+    """An array of finite numbers as a leaf; traced values pass unchecked."""
+    array = as_leaf(value, name)
+    if not traced(array) and not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite, given NaN or infinity")
+    return array
+
+
 def traced(value) -> bool:
     return isinstance(value, Tracer)
 
 
+def floats(v) -> Array:
+    """v as an array of floats: whole numbers become them, other dtypes stay."""
+    v = jnp.asarray(v)
+    return v.astype(jnp.result_type(v, float))
+
+
+def cast(answer: PyTree, v: PyTree) -> PyTree:
+    """What a user's function gave, in the dtypes of what it was given."""
+    return jax.tree.map(lambda a, b: jnp.asarray(a).astype(b.dtype), answer, v)
+
+
 def like(size, v: Array) -> Array:
     return jnp.asarray(size).astype(v.dtype)
+
+
+def flat(values: Leaf, v: Array) -> Array:
+    """A field with one entry per coordinate (or one for all), as a vector shaped like the vector v."""
+    return jnp.broadcast_to(like(values, v).ravel() if np.ndim(values) else like(values, v), v.shape)
 
 
 def poison(result: Array, source: Array) -> Array:

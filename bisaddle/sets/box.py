@@ -1,11 +1,12 @@
 """The box."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, like, poison, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, floats, like, poison, traced
 
 
 class Box(ConvexSet):
@@ -33,14 +34,20 @@ class Box(ConvexSet):
             raise ValueError("Box is empty: a lower bound exceeds its upper bound; exchange them or correct one")
 
     def project(self, v: Array) -> Array:
+        v = floats(v)
         return jnp.clip(v, like(self.lower, v), like(self.upper, v))
 
     def lmo(self, direction: Array) -> Array:
-        return poison(jnp.where(direction > 0, like(self.lower, direction), like(self.upper, direction)), direction)
+        d = floats(direction)
+        return poison(jnp.where(d > 0, like(self.lower, d), like(self.upper, d)), d)
 
     def diameter(self, v: Array) -> Array:
+        v = floats(v)
         width = like(self.upper, v) - like(self.lower, v)
         return jnp.sqrt(jnp.sum(jnp.square(jnp.broadcast_to(width, v.shape))))
+
+    def sample(self, key: Array, shape: tuple[int, ...]) -> Array:
+        return jax.random.uniform(key, shape, minval=jnp.asarray(self.lower), maxval=jnp.asarray(self.upper))
 
     def misfit(self, v: PyTree) -> str | None:
         reason = ConvexSet.misfit(self, v)

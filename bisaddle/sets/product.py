@@ -4,13 +4,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from bisaddle import trees
 from bisaddle.sets.base import ConvexSet
+from bisaddle.trees import Number
 
 
 class Product(ConvexSet):
     """{v : v[leaf] in sets[leaf] for every leaf}, sets a pytree (dict, tuple, list) of sets
 
-    Every oracle is one call per block; the diameter is the root of the sum of squares.
+    project: one call per block; lmo: one call per block. The diameter is the root of the sum of squares.
     """
 
     sets: PyTree
@@ -41,20 +43,49 @@ class Product(ConvexSet):
     def diameter(self, v: PyTree) -> Array:
         return self._root_sum_squares(lambda block, leaf: block.diameter(leaf), v)
 
+    def sample(self, key: Array, shape: PyTree) -> PyTree:
+        """shape: the pytree of the sets, with a shape for each block."""
+        structure = jax.tree.structure(self.sets, is_leaf=_is_set)
+        shapes = structure.flatten_up_to(shape)
+        keys = jax.random.split(key, len(shapes))
+        return structure.unflatten([block.sample(k, s) for block, k, s in zip(self.blocks, keys, shapes, strict=True)])
+
+    def prox(self, v: PyTree, step: Number) -> PyTree:
+        return self._map(lambda block, leaf: block.prox(leaf, step), v)
+
+    def penalty(self, v: PyTree) -> Array:
+        return jnp.sum(jnp.stack(jax.tree.leaves(self._map(lambda block, leaf: block.penalty(leaf), v))))
+
+    def best_response(self, y: PyTree, gradient: PyTree) -> tuple[Array, PyTree]:
+        structure = jax.tree.structure(self.sets, is_leaf=_is_set)
+        parts = zip(self.blocks, structure.flatten_up_to(y), structure.flatten_up_to(gradient), strict=True)
+        bounds, points = zip(*(block.best_response(a, b) for block, a, b in parts), strict=True)
+        return sum(bounds, start=jnp.zeros((), trees.dtype_of(y))), structure.unflatten(points)
+
     def misfit(self, v: PyTree) -> str | None:
         structure = jax.tree.structure(self.sets, is_leaf=_is_set)
         try:
             parts = structure.flatten_up_to(v)
         except (ValueError, TypeError):
             return f"Product has structure {structure}, given {jax.tree.structure(v)}; use the same keys and nesting"
-        paths = [
-            jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(self.sets, is_leaf=_is_set)
-        ]
-        for path, block, part in zip(paths, self.blocks, parts, strict=True):
+        for path, block, part in zip(self._paths, self.blocks, parts, strict=True):
             reason = block.misfit(part)
             if reason is not None:
                 return f"{path}: {reason}"
         return None
+
+    def missing(self, oracle: str) -> str:
+        lacking = [
+            f"{path}: {block.missing(oracle)}"
+            for path, block in zip(self._paths, self.blocks, strict=True)
+            if oracle not in block.capabilities
+        ]
+        return f"Product has no {oracle}: {lacking[0]}"
+
+    @property
+    def _paths(self) -> list[str]:
+        leaves = jax.tree_util.tree_leaves_with_path(self.sets, is_leaf=_is_set)
+        return [jax.tree_util.keystr(path) for path, _ in leaves]
 
     def _map(self, function, v: PyTree) -> PyTree:
         return jax.tree.map(function, self.sets, v, is_leaf=_is_set)

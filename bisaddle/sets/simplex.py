@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import ConvexSet, Leaf, like, poison, positive
+from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
 
 
-class Simplex(ConvexSet):
+class Simplex(VectorSet):
     """{v : v >= 0, sum v = radius}
 
     project: O(n) a pass, a handful of passes (monotone Newton on the threshold); lmo: O(n), one vertex.
@@ -17,16 +17,23 @@ class Simplex(ConvexSet):
 
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "Simplex radius"), default=1.0)
 
-    def project(self, v: Array) -> Array:
-        return project_simplex(v.ravel(), like(self.radius, v)).reshape(v.shape)
+    def vector_project(self, v: Array) -> Array:
+        return project_simplex(v, like(self.radius, v))
 
-    def lmo(self, direction: Array) -> Array:
-        d = direction.ravel()
-        vertex = jnp.where(jnp.arange(d.size) == jnp.argmin(d), like(self.radius, d), 0)
-        return poison(vertex, d).reshape(direction.shape)
+    def vector_lmo(self, d: Array) -> Array:
+        return poison(jnp.where(jnp.arange(d.size) == jnp.argmin(d), like(self.radius, d), 0), d)
 
-    def diameter(self, v: Array) -> Array:
-        return jnp.sqrt(2.0 if v.size > 1 else 0.0) * like(self.radius, v)
+    def vector_diameter(self, v: Array) -> Array:
+        return like(2.0 if v.size > 1 else 0.0, v) ** 0.5 * like(self.radius, v)
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        return jnp.asarray(self.radius) * uniform_weights(key, size)
+
+
+def uniform_weights(key: Array, size: int) -> Array:
+    """Uniform on the unit simplex. (jax.random.dirichlet takes seconds to compile.)"""
+    weights = jax.random.exponential(key, (size,))
+    return weights / jnp.sum(weights)
 
 
 @jax.custom_jvp
@@ -34,16 +41,23 @@ def project_simplex(v: Array, radius: Array) -> Array:
     """max(v - t, 0) with t the root of sum max(v - t, 0) = radius.
 
     Newton's method on that convex, piecewise linear function, from the left, is monotone and finite; it beats a sort
-    at every size on a CPU. The first line keeps every later number within radius of 0, whatever the scale of v.
+    at every size on a CPU. The first lines keep every later number within radius of 0, whatever the scale of v.
     """
+    v = v - jnp.max(v)
+    # once more: fused with the product that made v, v - max(v) is rounded once and not twice, and its largest entry is
+    # eps |v| instead of 0
     v = jnp.maximum(v - jnp.max(v), -radius)
+
+    def threshold(total, count):
+        # at least -radius, though rounding may have it below, where every entry looks active
+        return jnp.maximum((total - radius) / count, -radius)
 
     def newton(carry):
         t, _ = carry
         active = v > t
-        return (jnp.sum(jnp.where(active, v, 0)) - radius) / jnp.sum(active, dtype=v.dtype), t
+        return threshold(jnp.sum(jnp.where(active, v, 0)), jnp.sum(active, dtype=v.dtype)), t
 
-    start = (jnp.sum(v) - radius) / v.size
+    start = threshold(jnp.sum(v), v.size)
     t, _ = lax.while_loop(lambda carry: carry[0] > carry[1], newton, (start, jnp.full_like(start, -jnp.inf)))
     return jnp.maximum(v - t, 0)
 
