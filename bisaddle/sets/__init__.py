@@ -5,6 +5,20 @@ from bisaddle.sets.balls import L2Ball as L2Ball
 from bisaddle.sets.balls import LinfBall as LinfBall
 from bisaddle.sets.base import ConvexSet as ConvexSet
 from bisaddle.sets.box import Box as Box
+from bisaddle.sets.capped import CappedSimplex as CappedSimplex
+from bisaddle.sets.capped import HyperSimplex as HyperSimplex
+from bisaddle.sets.capped import KSparsePolytope as KSparsePolytope
+from bisaddle.sets.capped import UnitSimplex as UnitSimplex
+from bisaddle.sets.ordered import OrderedWeightedL1Ball as OrderedWeightedL1Ball
+from bisaddle.sets.ordered import Permutahedron as Permutahedron
 from bisaddle.sets.product import Product as Product
+from bisaddle.sets.sections import FreeBall as FreeBall
+from bisaddle.sets.sections import HalfspaceBox as HalfspaceBox
+from bisaddle.sets.sections import HyperplaneBox as HyperplaneBox
+from bisaddle.sets.sections import Singleton as Singleton
 from bisaddle.sets.simplex import Simplex as Simplex
+from bisaddle.sets.weighted import Ellipsoid as Ellipsoid
+from bisaddle.sets.weighted import GroupBall as GroupBall
+from bisaddle.sets.weighted import LpBall as LpBall
+from bisaddle.sets.weighted import WeightedL1Ball as WeightedL1Ball
 

@@ -1,0 +1,159 @@
+"""Simplices with caps: upper bounds, a sum at most, a sum of k."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
+from bisaddle.sets.knapsack import fill_cheapest, mixture_of_vertices, project_box_hyperplane
+from bisaddle.sets.simplex import project_simplex, uniform_weights
+
+
+class CappedSimplex(VectorSet):
+    """{v : 0 <= v <= cap, sum v = radius}, cap a number or one per coordinate
+
+    project: O(n) a pass, a dozen passes (safeguarded Newton on the threshold); lmo: O(n log n), a sort.
+    """
+
+    cap: Leaf = eqx.field(converter=lambda c: _nonnegative(c, "CappedSimplex cap"))
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "CappedSimplex radius"), default=1.0)
+
+    def __check_init__(self):
+        if np.ndim(self.cap) and (reason := _cannot_reach(self, self.cap, self.radius, np.size(self.cap))):
+            raise ValueError(reason)
+
+    def vector_project(self, v: Array) -> Array:
+        return project_capped_simplex(v, flat(self.cap, v), like(self.radius, v))
+
+    def vector_lmo(self, d: Array) -> Array:
+        return poison(fill_cheapest(d, flat(self.cap, d), like(self.radius, d)), d)
+
+    def vector_diameter(self, v: Array) -> Array:
+        """An upper bound, sqrt(max |a - b| sum |a - b|); exact for a cap that divides the radius."""
+        return capped_diameter(flat(self.cap, v), like(self.radius, v))
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        return mixture_of_vertices(self.vector_lmo, key, size)
+
+    def vector_misfit(self, size: int) -> str | None:
+        return VectorSet.vector_misfit(self, size) or _cannot_reach(self, self.cap, self.radius, size)
+
+
+class HyperSimplex(VectorSet):
+    """{v : 0 <= v <= 1, sum v = k}, k a number from 1 to the size of v
+
+    project: O(n) a pass, a dozen passes (safeguarded Newton on the threshold); lmo: O(n log n), the k smallest entries.
+    """
+
+    k: Leaf = eqx.field(converter=lambda k: _at_least_one(k, "HyperSimplex k"))
+
+    def vector_project(self, v: Array) -> Array:
+        return project_capped_simplex(v, jnp.ones_like(v), like(self.k, v))
+
+    def vector_lmo(self, d: Array) -> Array:
+        return poison(fill_cheapest(d, jnp.ones_like(d), like(self.k, d)), d)
+
+    def vector_diameter(self, v: Array) -> Array:
+        """sqrt(2 min(k, n - k)), an upper bound for a k that is not an integer."""
+        return capped_diameter(jnp.ones_like(v), like(self.k, v))
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        return mixture_of_vertices(self.vector_lmo, key, size)
+
+    def vector_misfit(self, size: int) -> str | None:
+        if not traced(self.k) and self.k > size:
+            return f"HyperSimplex is empty: k = {self.k:g} entries of at most 1 do not fit in vectors of size {size}"
+        return None
+
+
+class UnitSimplex(VectorSet):
+    """{v : v >= 0, sum v <= radius}
+
+    project: a clip, or the simplex projection, O(n) a pass; lmo: O(n), one vertex or 0.
+    """
+
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "UnitSimplex radius"), default=1.0)
+
+    def vector_project(self, v: Array) -> Array:
+        radius = like(self.radius, v)
+        clipped = jnp.maximum(v, 0)
+        return jnp.where(jnp.sum(clipped) <= radius, clipped, project_simplex(v, radius))
+
+    def vector_lmo(self, d: Array) -> Array:
+        best = (jnp.arange(d.size) == jnp.argmin(d)) & (d < 0)
+        return poison(jnp.where(best, like(self.radius, d), 0), d)
+
+    def vector_diameter(self, v: Array) -> Array:
+        return like(2.0 if v.size > 1 else 1.0, v) ** 0.5 * like(self.radius, v)
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        return jnp.asarray(self.radius) * uniform_weights(key, size + 1)[:size]  # the last weight stays unused
+
+
+class KSparsePolytope(VectorSet):
+    """{v : max |v_i| <= radius, sum |v_i| <= k radius}, the convex hull of the k-sparse vectors with entries +-radius
+
+    project: O(n) a pass, a dozen passes (safeguarded Newton on the threshold); lmo: O(n log n), the k largest |d_i|.
+    """
+
+    k: Leaf = eqx.field(converter=lambda k: _at_least_one(k, "KSparsePolytope k"))
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "KSparsePolytope radius"))
+
+    def vector_project(self, v: Array) -> Array:
+        radius, total = like(self.radius, v), like(self.k, v) * like(self.radius, v)
+        clipped = jnp.clip(v, -radius, radius)
+        # a total no vector of this size can have would leave the search without a root
+        reachable = jnp.minimum(total, v.size * radius)
+        outside = jnp.sign(v) * project_capped_simplex(jnp.abs(v), jnp.broadcast_to(radius, v.shape), reachable)
+        return jnp.where(jnp.sum(jnp.abs(clipped)) <= total, clipped, outside)
+
+    def vector_lmo(self, d: Array) -> Array:
+        radius = like(self.radius, d)
+        size = fill_cheapest(-jnp.abs(d), jnp.broadcast_to(radius, d.shape), like(self.k, d) * radius)
+        return poison(jnp.where(d > 0, -size, size), d)
+
+    def vector_diameter(self, v: Array) -> Array:
+        entries = jnp.minimum(like(self.k, v), v.size)
+        return 2 * like(self.radius, v) * jnp.sqrt(jnp.floor(entries) + jnp.square(entries - jnp.floor(entries)))
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        return mixture_of_vertices(self.vector_lmo, key, size)
+
+
+def project_capped_simplex(v: Array, cap: Array, radius: Array) -> Array:
+    """argmin |x - v| over 0 <= x <= cap, sum x = radius"""
+    return project_box_hyperplane(v, jnp.zeros_like(v), jnp.minimum(cap, radius), jnp.ones_like(v), radius)
+
+
+def capped_diameter(cap: Array, radius: Array) -> Array:
+    """Of {0 <= v <= cap, sum v = radius}: |a - b|_2^2 <= |a - b|_inf |a - b|_1."""
+    cap = jnp.minimum(cap, radius)
+    movable = jnp.maximum(jnp.minimum(radius, jnp.sum(cap) - radius), 0)
+    return jnp.sqrt(2 * jnp.max(cap) * movable)
+
+
+def _nonnegative(value, name: str) -> Leaf:
+    array = finite_array(value, name)
+    if not traced(array) and np.any(np.asarray(array) < 0):
+        raise ValueError(f"{name} must be >= 0, given {np.min(np.asarray(array))}")
+    return array
+
+
+def _at_least_one(value, name: str) -> Leaf:
+    array = positive(value, name)
+    if not traced(array) and array < 1:
+        raise ValueError(f"{name} must be at least 1, given {value}")
+    return array
+
+
+def _cannot_reach(convex_set: VectorSet, cap: Leaf, radius: Leaf, size: int) -> str | None:
+    if traced(cap) or traced(radius):
+        return None
+    total = float(np.sum(np.broadcast_to(np.asarray(cap), np.shape(cap) or (size,))))
+    if total < float(radius) * (1 - 1e-12):  # sums that equal the radius up to rounding pass
+        return (
+            f"{type(convex_set).__name__} is empty for vectors of size {size}: the caps sum to {total:g}, "
+            f"less than the radius {float(radius):g}"
+        )
+    return None

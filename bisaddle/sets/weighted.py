@@ -1,0 +1,271 @@
+"""Balls of other norms than l1, l2 and l-infinity: weighted, lp, elliptic, grouped."""
+
+from functools import partial
+from math import ceil, isinf, log
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall, direction_and_length
+from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
+from bisaddle.sets.knapsack import project_box_hyperplane
+from bisaddle.sets.roots import decreasing_root
+from bisaddle.sets.simplex import project_simplex, uniform_weights
+
+
+class WeightedL1Ball(VectorSet):
+    """{v : sum weights_i |v_i| <= radius}, weights > 0
+
+    project: O(n) a pass, a dozen passes (safeguarded Newton on the threshold); lmo: O(n), one signed coordinate.
+    """
+
+    weights: Leaf = eqx.field(converter=lambda w: positive_array(w, "WeightedL1Ball weights"))
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "WeightedL1Ball radius"))
+
+    def vector_project(self, v: Array) -> Array:
+        weights, radius = flat(self.weights, v), like(self.radius, v)
+        size = project_box_hyperplane(jnp.abs(v), jnp.zeros_like(v), radius / weights, weights, radius)
+        return jnp.where(jnp.sum(weights * jnp.abs(v)) <= radius, v, jnp.sign(v) * size)
+
+    def vector_lmo(self, d: Array) -> Array:
+        weights = flat(self.weights, d)
+        best = jnp.arange(d.size) == jnp.argmax(jnp.abs(d) / weights)
+        return poison(jnp.where(best, jnp.where(d > 0, -1, 1) * like(self.radius, d) / weights, 0), d)
+
+    def vector_diameter(self, v: Array) -> Array:
+        return 2 * like(self.radius, v) / jnp.min(flat(self.weights, v))
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        weights = jnp.broadcast_to(jnp.asarray(self.weights).ravel(), (size,))
+        return L1Ball(self.radius).vector_sample(key, size) / weights
+
+
+class LpBall(VectorSet):
+    """{v : (sum |v_i|^p)^(1/p) <= radius}, 1 <= p <= infinity
+
+    project: closed forms for p = 1, 2 and infinity; otherwise O(n) a pass, about a hundred passes (a root over the
+    multiplier, in it a fixed number of Newton steps per coordinate); lmo: O(n), Hoelder's inequality with equality.
+    """
+
+    p: float = eqx.field(static=True, converter=lambda p: _exponent(p))
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "LpBall radius"))
+
+    def _closed_form(self) -> VectorSet | None:
+        closed = {1.0: L1Ball, 2.0: L2Ball, float("inf"): LinfBall}.get(self.p)
+        return closed and closed(self.radius)
+
+    def vector_project(self, v: Array) -> Array:
+        closed = self._closed_form()
+        if closed is not None:
+            return closed.vector_project(v)
+        radius = like(self.radius, v)
+        shrunk, inside = _shrink_to_lp(jnp.abs(v) / radius, self.p)
+        return jnp.where(inside, v, jnp.sign(v) * radius * shrunk)
+
+    def vector_lmo(self, d: Array) -> Array:
+        closed = self._closed_form()
+        if closed is not None:
+            return closed.vector_lmo(d)
+        largest = jnp.max(jnp.abs(d))
+        share = jnp.where(largest == 0, jnp.arange(d.size) == 0, jnp.abs(d) / jnp.where(largest == 0, 1, largest))
+        length = jnp.sum(share ** (self.p / (self.p - 1))) ** (1 / self.p)
+        return poison(jnp.where(d > 0, -1, 1) * like(self.radius, d) * share ** (1 / (self.p - 1)) / length, d)
+
+    def vector_diameter(self, v: Array) -> Array:
+        return 2 * like(self.radius, v) * like(v.size, v) ** max(0.5 - 1 / self.p, 0.0)
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        draws = jax.random.uniform(key, (size,), minval=-1.0, maxval=1.0)
+        largest = jnp.max(jnp.abs(draws))
+        powers = 1.0 if isinf(self.p) else jnp.sum((jnp.abs(draws) / largest) ** self.p) ** (1 / self.p)
+        return jnp.asarray(self.radius) * draws / powers  # the largest draw, at most 1, is what stays unused
+
+
+class Ellipsoid(VectorSet):
+    """{v : sum ((v_i - center_i) / axes_i)^2 <= 1}, axes > 0 the half-axes
+
+    project: O(n) a pass, a handful of passes (monotone Newton on the secular equation); lmo: O(n), closed form.
+    """
+
+    axes: Leaf = eqx.field(converter=lambda a: positive_array(a, "Ellipsoid axes"))
+    center: Leaf = eqx.field(converter=lambda c: finite_array(c, "Ellipsoid center"), default=0.0)
+
+    def __check_init__(self):
+        if np.ndim(self.axes) and np.ndim(self.center) and np.size(self.axes) != np.size(self.center):
+            raise ValueError(
+                "Ellipsoid axes and center must have one size, given "
+                f"{np.size(self.axes)} and {np.size(self.center)} entries"
+            )
+
+    def vector_project(self, v: Array) -> Array:
+        axes, center = flat(self.axes, v), flat(self.center, v)
+        _, length = direction_and_length((v - center) / axes)
+        return jnp.where(length <= 1, v, center + _shrink_to_ellipsoid(v - center, axes))
+
+    def vector_lmo(self, d: Array) -> Array:
+        axes = flat(self.axes, d)
+        unit, length = direction_and_length(axes * d)
+        return flat(self.center, d) + axes * jnp.where(length == 0, jnp.arange(d.size) == 0, -unit)
+
+    def vector_diameter(self, v: Array) -> Array:
+        return 2 * jnp.max(flat(self.axes, v))
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        axes, center = (jnp.asarray(a).ravel() if np.ndim(a) else jnp.asarray(a) for a in (self.axes, self.center))
+        return center + axes * L2Ball(1.0).vector_sample(key, size)
+
+
+class GroupBall(VectorSet):
+    """{v : sum over groups g of |v_g|_2 <= radius}, groups a label per coordinate, 0, 1, 2, ...
+
+    project: the l1 projection of the group norms, O(n) and O(number of groups) a pass; lmo: O(n), one group.
+    """
+
+    groups: tuple[int, ...] = eqx.field(static=True, converter=lambda g: _labels(g))
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "GroupBall radius"))
+
+    def vector_project(self, v: Array) -> Array:
+        radius = like(self.radius, v)
+        unit, lengths = self._directions(v)
+        shrunk = unit * project_simplex(lengths, radius)[np.asarray(self.groups)]
+        return jnp.where(jnp.sum(lengths) <= radius, v, shrunk)
+
+    def vector_lmo(self, d: Array) -> Array:
+        labels = np.asarray(self.groups)
+        unit, lengths = self._directions(d)
+        best = jnp.argmax(lengths)
+        # for d = 0 the first coordinate of the first group
+        vertex = jnp.where(lengths[best] == 0, jnp.arange(d.size) == int(np.argmin(labels)), -unit)
+        return poison(like(self.radius, d) * jnp.where(labels == best, vertex, 0), d)
+
+    def vector_diameter(self, v: Array) -> Array:
+        return 2 * like(self.radius, v)
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        labels = np.asarray(self.groups)
+        direction_key, key = jax.random.split(key)
+        unit, _ = self._directions(jax.random.normal(direction_key, (size,)))
+        return jnp.asarray(self.radius) * unit * uniform_weights(key, int(labels.max()) + 2)[labels]
+
+    def vector_misfit(self, size: int) -> str | None:
+        if len(self.groups) != size:
+            return f"GroupBall has groups for {len(self.groups)} coordinates, given vectors of size {size}"
+        return None
+
+    def _directions(self, v: Array) -> tuple[Array, Array]:
+        """v_g / |v_g| (0 where v_g is) and |v_g|, without overflow."""
+        labels = np.asarray(self.groups)
+        count = int(labels.max()) + 1
+        largest = lax.stop_gradient(jax.ops.segment_max(jnp.abs(v), labels, num_segments=count))
+        divisor = jnp.where(largest == 0, 1, largest)
+        scaled = v / divisor[labels]
+        square = jax.ops.segment_sum(jnp.square(scaled), labels, num_segments=count)
+        length = jnp.sqrt(jnp.where(largest == 0, 1, square))
+        return scaled / length[labels], jnp.where(largest == 0, 0, divisor * length)
+
+
+def positive_array(value, name: str) -> Leaf:
+    array = finite_array(value, name)
+    if not traced(array) and not np.all(np.asarray(array) > 0):
+        raise ValueError(f"{name} must be > 0, given {np.min(np.asarray(array)):g}")
+    return array
+
+
+def _exponent(value) -> float:
+    try:
+        p = float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"LpBall p must be a number that is not traced, given {value!r}") from error
+    if not p >= 1:
+        raise ValueError(f"LpBall p must be at least 1, given {p}")
+    return p
+
+
+def _labels(groups) -> tuple[int, ...]:
+    labels = np.asarray(groups)
+    if labels.ndim != 1 or labels.size == 0 or labels.dtype.kind not in "iu":
+        raise ValueError(f"GroupBall groups must be one integer label per coordinate, given {groups!r}")
+    if set(labels.tolist()) != set(range(int(labels.max()) + 1)):
+        raise ValueError(
+            f"GroupBall groups must use every label from 0 to the largest, given {sorted(set(labels.tolist()))}"
+        )
+    return tuple(labels.tolist())
+
+
+@partial(jax.jit, static_argnums=1)
+def _shrink_to_lp(size: Array, p: float) -> tuple[Array, Array]:
+    """The projection of a vector >= 0 onto the unit lp ball, 1 < p < infinity, p != 2, and whether it was inside.
+
+    x + weight x^(p - 1) = size in every coordinate, with the weight that makes sum x^p = 1. In logarithms both roots
+    are of convex functions with slopes between 1 and p - 1, at every scale. A last linear step removes what the
+    searches left over, and carries the derivatives (implicit function theorem).
+    """
+    tiny = jnp.finfo(size.dtype).tiny
+    fixed = lax.stop_gradient(size)
+    log_size = jnp.log(jnp.maximum(fixed, tiny))
+    inside = jax.nn.logsumexp(p * log_size) <= 0
+    enough = 1e-3 * jnp.finfo(size.dtype).eps ** 0.5  # the last step squares it
+
+    def solution(log_weight):
+        """log x, the share of x in size, and the slope of log size with respect to log x."""
+        log_x = jnp.minimum(log_size, (log_size - log_weight) / (p - 1))
+        for _ in range(7 + ceil(max(0.0, -log(p - 1)))):  # close to p = 1 Newton starts slowly
+            total = jnp.logaddexp(log_x, log_weight + (p - 1) * log_x)
+            share = jnp.exp(log_x - total)
+            log_x = log_x - (total - log_size) / (share + (p - 1) * (1 - share))
+        share = jnp.minimum(jnp.exp(log_x - log_size), 1)
+        return log_x, share, share + (p - 1) * (1 - share)
+
+    def log_excess(log_weight):
+        log_x, share, slope = lax.stop_gradient(solution(log_weight))
+        value = jax.nn.logsumexp(p * log_x)
+        decrease = p * jnp.sum(jnp.exp(p * log_x - value) * (1 - share) / slope)
+        excess = jnp.where((jnp.abs(value) <= enough) | inside, 0, value)
+        # its derivative is known, and the search asks for it by differentiation
+        return excess - decrease * (log_weight - lax.stop_gradient(log_weight))
+
+    # a weight of |size|_q suffices, 1/p + 1/q = 1; one below `least` moves x by less than rounding does
+    most = jnp.max(log_size) + (1 - 1 / p) * log(size.size)
+    least = jnp.log(jnp.asarray(1e-4 * jnp.finfo(size.dtype).eps, size.dtype))
+    log_weight = lax.stop_gradient(decreasing_root(log_excess, least, jnp.maximum(most, least + 1)))
+    log_x, share, slope = lax.stop_gradient(solution(log_weight))
+    power, response = jnp.exp((p - 1) * log_x), share / slope
+    start = jnp.exp(log_x)
+    x = start + response * (size - start - jnp.exp(log_weight) * power)
+    excess = jnp.sum(jnp.exp(p * log_x)) - 1 + p * jnp.sum(power * (x - start))
+    decrease = p * jnp.sum(response * jnp.square(power))
+    x = x - response * power * excess / jnp.where(decrease == 0, 1, decrease)
+    return jnp.where(size > 0, jnp.maximum(x, 0), size), inside
+
+
+@jax.jit
+def _shrink_to_ellipsoid(v: Array, axes: Array) -> Array:
+    """The projection of a vector outside {sum (v / axes)^2 <= 1}: v axes^2 / (axes^2 + weight).
+
+    1 - 1 / |x / axes| is a convex function of the weight: Newton's method from the left is monotone. It starts where
+    no coordinate alone is outside. The last step is linear and carries the derivatives.
+    """
+    scale = lax.stop_gradient(jnp.max(axes))
+    v, axes = v / scale, axes / scale
+    fixed, square = lax.stop_gradient((v * axes, jnp.square(axes)))
+
+    def newton(carry):
+        weight, _, count = carry
+        ratio = fixed / (square + weight)  # x / axes
+        length = jnp.sqrt(jnp.sum(jnp.square(ratio)))
+        bend = jnp.sum(jnp.square(ratio) / (square + weight))
+        return weight + jnp.square(length) / jnp.where(bend == 0, 1, bend) * (length - 1), weight, count + 1
+
+    start = jnp.maximum(jnp.max(jnp.abs(fixed) - square), 0)
+    carry = (start, jnp.full_like(start, -jnp.inf), 0)
+    _, weight, _ = lax.while_loop(lambda c: (c[0] > c[1]) & (c[2] < 100), newton, carry)
+    response = square / (square + weight)
+    x = v * jnp.square(axes) / (jnp.square(axes) + weight)
+    gradient = lax.stop_gradient(x) / square
+    excess = jnp.sum(jnp.square(x / axes)) - 1
+    decrease = 2 * jnp.sum(response * jnp.square(gradient))
+    return scale * (x - response * gradient * excess / jnp.where(decrease == 0, 1, decrease))
