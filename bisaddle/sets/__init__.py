@@ -11,6 +11,11 @@ from bisaddle.sets.capped import KSparsePolytope as KSparsePolytope
 from bisaddle.sets.capped import UnitSimplex as UnitSimplex
 from bisaddle.sets.ordered import OrderedWeightedL1Ball as OrderedWeightedL1Ball
 from bisaddle.sets.ordered import Permutahedron as Permutahedron
+from bisaddle.sets.probability import ChiSquareBall as ChiSquareBall
+from bisaddle.sets.probability import CVaRSet as CVaRSet
+from bisaddle.sets.probability import KLBall as KLBall
+from bisaddle.sets.probability import MeanConstrainedSimplex as MeanConstrainedSimplex
+from bisaddle.sets.probability import TVBall as TVBall
 from bisaddle.sets.product import Product as Product
 from bisaddle.sets.sections import FreeBall as FreeBall
 from bisaddle.sets.sections import HalfspaceBox as HalfspaceBox
