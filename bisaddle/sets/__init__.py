@@ -1,5 +1,7 @@
 """Convex, compact sets: one object per set, with its projection and its linear minimisation oracle."""
 
+from bisaddle.sets.assignment import BirkhoffPolytope as BirkhoffPolytope
+from bisaddle.sets.assignment import TransportPolytope as TransportPolytope
 from bisaddle.sets.balls import L1Ball as L1Ball
 from bisaddle.sets.balls import L2Ball as L2Ball
 from bisaddle.sets.balls import LinfBall as LinfBall
@@ -17,11 +19,16 @@ from bisaddle.sets.probability import KLBall as KLBall
 from bisaddle.sets.probability import MeanConstrainedSimplex as MeanConstrainedSimplex
 from bisaddle.sets.probability import TVBall as TVBall
 from bisaddle.sets.product import Product as Product
+from bisaddle.sets.schatten import SchattenBall as SchattenBall
 from bisaddle.sets.sections import FreeBall as FreeBall
 from bisaddle.sets.sections import HalfspaceBox as HalfspaceBox
 from bisaddle.sets.sections import HyperplaneBox as HyperplaneBox
 from bisaddle.sets.sections import Singleton as Singleton
 from bisaddle.sets.simplex import Simplex as Simplex
+from bisaddle.sets.spectral import NuclearBall as NuclearBall
+from bisaddle.sets.spectral import SpectralBall as SpectralBall
+from bisaddle.sets.symmetric import Fantope as Fantope
+from bisaddle.sets.symmetric import Spectrahedron as Spectrahedron
 from bisaddle.sets.weighted import Ellipsoid as Ellipsoid
 from bisaddle.sets.weighted import GroupBall as GroupBall
 from bisaddle.sets.weighted import LpBall as LpBall

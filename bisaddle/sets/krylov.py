@@ -1,0 +1,232 @@
+"""Leading singular triples and eigenpairs of large matrices, from products with them only.
+
+Block Lanczos processes with full reorthogonalisation and thick restarts: the best vectors of a full basis open the next
+one. The block has as many columns as pairs are wanted, so that a value repeated that often is found that often.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+# up to this many columns the search space would be the whole space: the dense factorisation is then the small problem
+SMALL = 32
+# Residual at which a pair counts as found, relative to the largest value. A singular value (an eigenvalue) lies within
+# the residual of its estimate, so this bounds the error of <d, lmo(d)>; as a rule that error is the residual's square.
+ACCURACY = 1e-12
+# (columns of the basis, columns kept at a restart, cycles made by the end) of the two stages
+FIRST = (28, 8, 4)
+SECOND = (96, 32, 200)
+
+
+def leading_singular(a: Array, count: int) -> tuple[Array, Array, Array, Array]:
+    """The `count` largest singular values and their vectors: u (m, count), s (count,), v (n, count), residual (count,).
+
+    residual is max(|A v - s u|, |A' u - s v|), computed afresh from what is returned. Golub-Kahan bidiagonalisation:
+    it works with A, not A'A, so that small values among the leading ones keep their digits.
+    """
+    if a.shape[0] < a.shape[1]:
+        v, s, u, residual = leading_singular(a.T, count)
+        return u, s, v, residual
+    a, scale, unfit = _scaled(a)
+    if a.shape[1] <= max(SMALL, 3 * count):
+        u, s, vt = jnp.linalg.svd(a, full_matrices=False)
+        u, s, v = u[:, :count], s[:count], vt[:count].T
+    else:
+        u, s, v = _one_by_one(_bidiagonalise, count)(a)
+    right = jnp.linalg.norm(a @ v - u * s, axis=0)
+    left = jnp.linalg.norm(_transposed_product(a, u) - v * s, axis=0)
+    residual = jnp.maximum(left, right)
+    return (
+        _or_nan(u, unfit),
+        _or_nan(scale * s, unfit),
+        _or_nan(v, unfit),
+        _or_nan(scale * residual, unfit),
+    )
+
+
+def leading_symmetric(a: Array, count: int) -> tuple[Array, Array, Array]:
+    """The `count` largest eigenvalues (signed, not in absolute value) of a symmetric matrix: vectors (n, count),
+    values (count,), residual |A q - value q| (count,)."""
+    a, scale, unfit = _scaled(a)
+    if a.shape[0] <= max(SMALL, 3 * count):
+        values, vectors = jnp.linalg.eigh(a)
+        values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]
+    else:
+        values, vectors = _one_by_one(_tridiagonalise, count)(a)
+    residual = jnp.linalg.norm(a @ vectors - vectors * values, axis=0)
+    return _or_nan(vectors, unfit), _or_nan(scale * values, unfit), _or_nan(scale * residual, unfit)
+
+
+def _one_by_one(process, count: int):
+    """Under vmap, one matrix after the other: a batch waits for its slowest, and is 3 to 6 times slower on a CPU."""
+    return jax.custom_batching.sequential_vmap(partial(process, count=count))
+
+
+def _bidiagonalise(a: Array, count: int) -> tuple[Array, Array, Array]:
+    """A V = U B and A' U = V B' + (next block) R e_last' with B small: its singular triples are those of A up to R."""
+    rows, columns = a.shape
+    block = count
+    noise_left = _noise(1, rows, block, a.dtype)
+    noise_right = _noise(2, columns, block, a.dtype)
+
+    def expand(step, carry):
+        u, v, b, _, _, cycles = carry
+        position = step * block
+        shift = 1 + step + 97 * cycles
+        image, coefficients = _orthogonalise(a @ lax.dynamic_slice_in_dim(v, position, block, 1), u)
+        left, triangle = _next_block(image, u, jnp.max(jnp.abs(b)), jnp.roll(noise_left, shift, axis=0))
+        u = lax.dynamic_update_slice_in_dim(u, left, position, 1)
+        b = lax.dynamic_update_slice_in_dim(b, coefficients, position, 1)
+        b = lax.dynamic_update_slice(b, triangle, (position, position))
+        image, _ = _orthogonalise(_transposed_product(a, left), v)
+        right, remainder = _next_block(image, v, jnp.max(jnp.abs(b)), jnp.roll(noise_right, shift, axis=0))
+        return u, _store(v, right, position + block), b, right, remainder, cycles
+
+    def cycles_of(width: int, kept: int, most: int, carry):
+        def cycle(carry):
+            u, v, b, _, first, cycles, _ = carry
+            empty = jnp.zeros((columns, block), a.dtype), jnp.zeros((block, block), a.dtype)
+            carry = lax.fori_loop(first, width // block, expand, (u, v, b, *empty, cycles))
+            u, v, b, right, remainder, _ = carry
+            x, s, yt = jnp.linalg.svd(b)
+            residual = jnp.linalg.norm(remainder @ x[-block:, :count], axis=0)
+            finished = jnp.all(residual <= _accuracy(a) * s[0]) | (s[0] == 0) | ~jnp.isfinite(s[0])
+            u = _pad(u @ x[:, :kept], width)
+            v = _pad(jnp.concatenate([v @ yt[:kept].T, right], axis=1), width)
+            return u, v, _diagonal(s[:kept], width), s[:count], kept // block, cycles + 1, finished
+
+        u, v, b, *rest = carry
+        b = jnp.pad(b, (0, width - b.shape[0]))
+        return lax.while_loop(lambda c: ~c[-1] & (c[-2] < most), cycle, (_pad(u, width), _pad(v, width), b, *rest))
+
+    opening, _ = jnp.linalg.qr(noise_right)
+    nothing = jnp.zeros((0, 0), a.dtype)
+    carry: tuple = (
+        jnp.zeros((rows, 0), a.dtype),
+        opening,
+        nothing,
+        jnp.zeros(count, a.dtype),
+        0,
+        0,
+        jnp.asarray(False),
+    )
+    for width, kept, most in _stages(columns, block):
+        carry = cycles_of(width, kept, most, carry)
+    return carry[0][:, :count], carry[3], carry[1][:, :count]
+
+
+def _tridiagonalise(a: Array, count: int) -> tuple[Array, Array]:
+    """A Q = Q T + (next block) R e_last' with T small: its eigenpairs are those of A up to R."""
+    size = a.shape[0]
+    block = count
+    noise = _noise(1, size, block, a.dtype)
+
+    def expand(step, carry):
+        q, t, _, _, cycles = carry
+        position = step * block
+        image, coefficients = _orthogonalise(a @ lax.dynamic_slice_in_dim(q, position, block, 1), q)
+        t = lax.dynamic_update_slice_in_dim(t, coefficients, position, 1)
+        fresh = jnp.roll(noise, 1 + step + 97 * cycles, axis=0)
+        following, remainder = _next_block(image, q, jnp.max(jnp.abs(t)), fresh)
+        return _store(q, following, position + block), t, following, remainder, cycles
+
+    def cycles_of(width: int, kept: int, most: int, carry):
+        def cycle(carry):
+            q, t, _, first, cycles, _ = carry
+            empty = jnp.zeros((size, block), a.dtype), jnp.zeros((block, block), a.dtype)
+            q, t, following, remainder, _ = lax.fori_loop(first, width // block, expand, (q, t, *empty, cycles))
+            # column p holds Q' A q_p; what a kept vector shares with later ones stands in their columns only: hence "U"
+            values, vectors = jnp.linalg.eigh(t, UPLO="U", symmetrize_input=False)
+            values, vectors = values[::-1], vectors[:, ::-1]
+            residual = jnp.linalg.norm(remainder @ vectors[-block:, :count], axis=0)
+            largest = jnp.max(jnp.abs(values))
+            finished = jnp.all(residual <= _accuracy(a) * largest) | (largest == 0) | ~jnp.isfinite(largest)
+            q = _pad(jnp.concatenate([q @ vectors[:, :kept], following], axis=1), width)
+            return q, _diagonal(values[:kept], width), values[:count], kept // block, cycles + 1, finished
+
+        q, t, *rest = carry
+        t = jnp.pad(t, (0, width - t.shape[0]))
+        return lax.while_loop(lambda c: ~c[-1] & (c[-2] < most), cycle, (_pad(q, width), t, *rest))
+
+    opening, _ = jnp.linalg.qr(noise)
+    carry: tuple = (opening, jnp.zeros((0, 0), a.dtype), jnp.zeros(count, a.dtype), 0, 0, jnp.asarray(False))
+    for width, kept, most in _stages(size, block):
+        carry = cycles_of(width, kept, most, carry)
+    return carry[2], carry[0][:, :count]
+
+
+def _stages(size: int, block: int) -> list[tuple[int, int, int]]:
+    """(columns of a full basis, columns kept at a restart, cycles made by the end of the stage), in whole blocks.
+
+    A small basis finds a well separated value soon; one that it has not found is worth a larger basis.
+    """
+    stages = []
+    for width, kept, most in FIRST, SECOND:
+        blocks = min(max(-(-width // block), 5), size // block - 1)
+        stages.append((blocks * block, min(max(-(-kept // block), 2), blocks - 1) * block, most))
+    return stages
+
+
+def _accuracy(a: Array) -> float:
+    return max(ACCURACY, 64 * float(jnp.finfo(a.dtype).eps))
+
+
+def _noise(seed: int, size: int, block: int, dtype) -> Array:
+    return jax.random.normal(jax.random.key(seed), (size, block), dtype)
+
+
+def _orthogonalise(image: Array, basis: Array) -> tuple[Array, Array]:
+    """image - basis basis' image, twice for the rounding errors, and the coefficients taken away."""
+    first = basis.T @ image
+    image = image - basis @ first
+    second = basis.T @ image
+    return image - basis @ second, first + second
+
+
+def _next_block(image: Array, basis: Array, largest: Array, noise: Array) -> tuple[Array, Array]:
+    """Orthonormal columns for the image, orthogonal to the basis, and the triangle between.
+
+    An exhausted space leaves rounding errors, or exact zeros, as the image. Noise of their size makes a new direction
+    of them, and one more orthogonalisation parts it from the basis.
+    """
+    level = float(jnp.finfo(image.dtype).eps) / image.shape[0] ** 0.5 * jnp.where(largest == 0, 1, largest)
+    columns, triangle = jnp.linalg.qr(image + level * noise)
+    columns, turn = jnp.linalg.qr(columns - basis @ (basis.T @ columns))
+    return columns, turn @ triangle
+
+
+def _store(basis: Array, columns: Array, position: Array) -> Array:
+    """A full basis has no room for the block after its last: the update would be clamped onto that one."""
+    grown = lax.dynamic_update_slice_in_dim(basis, columns, position, 1)
+    return jnp.where(position < basis.shape[1], grown, basis)
+
+
+def _pad(columns: Array, width: int) -> Array:
+    return jnp.pad(columns, ((0, 0), (0, width - columns.shape[1])))
+
+
+def _diagonal(values: Array, width: int) -> Array:
+    places = jnp.arange(values.size)
+    return jnp.zeros((width, width), values.dtype).at[places, places].set(values)
+
+
+def _transposed_product(a: Array, x: Array) -> Array:
+    """A'x as (x'A)': XLA multiplies a row by a matrix twice as fast as the transpose by a column."""
+    return (x.T @ a).T
+
+
+def _scaled(a: Array) -> tuple[Array, Array, Array]:
+    """A divided by its largest entry (no square over- or underflows), that entry, and whether A is unfit.
+
+    An unfit A holds a NaN or an infinity, from which LAPACK may not return; it is replaced by 0.
+    """
+    largest = jnp.max(jnp.abs(a))
+    unfit = ~jnp.isfinite(largest)
+    return jnp.where(unfit, 0, a / jnp.where((largest == 0) | unfit, 1, largest)), largest, unfit
+
+
+def _or_nan(part: Array, unfit: Array) -> Array:
+    return jnp.where(unfit, jnp.nan, part)

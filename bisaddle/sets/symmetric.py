@@ -1,0 +1,135 @@
+"""Sets of symmetric matrices given by their eigenvalues."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
+from bisaddle.sets.krylov import SMALL, leading_symmetric
+from bisaddle.sets.matrix import MatrixSet, map_eigen, symmetric_part
+from bisaddle.sets.roots import decreasing_root
+from bisaddle.sets.simplex import Simplex
+from bisaddle.sets.spectral import check_count
+
+
+class _EigenSet(MatrixSet):
+    """Symmetric matrices whose eigenvalues lie in `values`, a set of vectors that ignores order."""
+
+    square = True
+
+    @property
+    def values(self) -> VectorSet:
+        raise NotImplementedError
+
+    def leading(self, direction: Array, count: int = 1) -> tuple[Array, Array, Array]:
+        """The `count` smallest eigenvalues of the symmetric part S of each matrix: vectors q (..., n, count), values
+        (..., count), and the residual |S q - value q| (..., count).
+
+        Each value is within its residual of an eigenvalue. The iteration stops at residuals of 1e-12 |S| (1e-5 in
+        float32), or after about 13000 products, when the residual tells how far it got.
+        """
+        check_count(count, jnp.shape(direction)[-1], f"{type(self).__name__}.leading")
+
+        def of_matrix(d):
+            vectors, values, residual = leading_symmetric(-symmetric_part(d), count)
+            return vectors, -values, residual
+
+        return self._each(of_matrix, direction)
+
+    def matrix_project(self, v: Array) -> Array:
+        return map_eigen("vector_project", self.values, v)
+
+    def matrix_sample(self, key: Array, rows: int, columns: int) -> Array:
+        value_key, key = jax.random.split(key)
+        q, _ = jnp.linalg.qr(jax.random.normal(key, (rows, rows)))
+        return symmetric_part((q * self.values.vector_sample(value_key, rows)) @ q.T)
+
+
+class Spectrahedron(_EigenSet):
+    """{V : V symmetric and positive semidefinite, trace V = radius}
+
+    project: of the symmetric part, a full eigendecomposition, O(n^3), then the simplex; lmo: radius q q' with q an
+    eigenvector of the smallest eigenvalue of the direction's symmetric part, by products with it alone, O(n^2) each:
+    some tens to hundreds, thousands where the smallest eigenvalues are close compared with the largest. The lmo has no
+    reverse-mode derivative in the direction; support has.
+    """
+
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "Spectrahedron radius"), default=1.0)
+
+    @property
+    def values(self) -> VectorSet:
+        return Simplex(self.radius)
+
+    def matrix_lmo(self, d: Array) -> Array:
+        q, _, _ = leading_symmetric(-symmetric_part(d), 1)
+        return like(self.radius, d) * q @ q.T
+
+    def matrix_support(self, d: Array) -> Array:
+        # q' D q with the vector held fixed: the value, and q q' as its derivative (Danskin)
+        q, _, _ = leading_symmetric(jax.lax.stop_gradient(symmetric_part(d)), 1)
+        return like(self.radius, d) * jnp.sum((d @ q) * q)
+
+    def matrix_diameter(self, v: Array) -> Array:
+        return self.values.vector_diameter(v[0])
+
+
+class Fantope(_EigenSet):
+    """{V : V symmetric, all eigenvalues in [0, 1], trace V = k}, the hull of the projectors of rank k; k an integer
+
+    project: of the symmetric part, a full eigendecomposition, O(n^3), then one root; lmo: the projector on k
+    eigenvectors of the smallest eigenvalues of the direction's symmetric part: by products with it alone when
+    8 k < n, as for the Spectrahedron, else a full eigendecomposition.
+    """
+
+    k: int = eqx.field(static=True, converter=lambda k: _rank(k))
+
+    @property
+    def values(self) -> VectorSet:
+        return _CappedValues(self.k)
+
+    def matrix_lmo(self, d: Array) -> Array:
+        size = d.shape[0]
+        symmetric = symmetric_part(d)
+        if 8 * self.k < size and size > SMALL:
+            q, _, _ = leading_symmetric(-symmetric, self.k)
+            return q @ q.T
+        return map_eigen("vector_lmo", self.values, d)
+
+    def matrix_diameter(self, v: Array) -> Array:
+        return self.values.vector_diameter(v[0])
+
+    def matrix_misfit(self, rows: int, columns: int) -> str | None:
+        if rows == columns and rows < self.k:
+            return f"Fantope({self.k}) is empty for {rows} x {rows} matrices: k eigenvalues are needed"
+        return MatrixSet.matrix_misfit(self, rows, columns)
+
+
+class _CappedValues(VectorSet):
+    """{v : 0 <= v <= 1, sum v = k} for vectors in increasing order, as eigenvalues come"""
+
+    k: int = eqx.field(static=True)
+
+    def vector_project(self, v: Array) -> Array:
+        # with the k-th largest moved to 0 the threshold lies in [-1, 0] and values beyond 2 make no difference: no
+        # digits are lost, whatever the scale
+        near = jnp.clip(v - v[v.size - self.k], -2, 2)
+        ends = jnp.asarray(-1, v.dtype), jnp.asarray(0, v.dtype)
+        threshold = decreasing_root(lambda t: jnp.sum(jnp.clip(near - t, 0, 1)) - self.k, *ends)
+        return jnp.clip(near - threshold, 0, 1)
+
+    def vector_lmo(self, d: Array) -> Array:
+        return poison((jnp.arange(d.size) < self.k).astype(d.dtype), d)
+
+    def vector_diameter(self, v: Array) -> Array:
+        return like((2 * min(self.k, v.size - self.k)) ** 0.5, v)
+
+    def vector_sample(self, key: Array, size: int) -> Array:
+        return self.vector_project(jnp.sort(jax.random.uniform(key, (size,), minval=-1.0, maxval=1.0)))
+
+
+def _rank(k) -> int:
+    if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
+        raise ValueError(f"Fantope k must be an integer >= 1, given {k!r}")
+    return int(k)
