@@ -135,18 +135,16 @@ def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None
 def _check_feasible_now(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
     if not bool(trees.all_finite(value)):
         raise ValueError(f"{variable} must be finite at the start, given NaN or infinity; use finite numbers")
-    if "project" not in convex_set.capabilities:  # no distance to be had
-        return
     distance = float(_distance(convex_set, value))
     tolerance = 10 * float(np.sqrt(np.finfo(trees.dtype_of(value)).eps)) * max(1.0, float(trees.norm(value)))
     if not distance <= tolerance:
-        nearest = jax.tree.map(
-            lambda a: np.array2string(np.asarray(a), threshold=8, precision=4), convex_set.project(value)
-        )
-        raise ValueError(
-            f"{variable} is not in {variable}_set: distance {distance:.3g}; "
-            f"use problem.{variable}_set.project({variable}), which is {nearest}"
-        )
+        advice = f"use a point of it such as problem.{variable}_set.lmo({variable})"
+        if "project" in convex_set.capabilities:
+            nearest = jax.tree.map(
+                lambda a: np.array2string(np.asarray(a), threshold=8, precision=4), convex_set.project(value)
+            )
+            advice = f"use problem.{variable}_set.project({variable}), which is {nearest}"
+        raise ValueError(f"{variable} is not in {variable}_set: distance {distance:.3g}; {advice}")
 
 
 @jax.jit

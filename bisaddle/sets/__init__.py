@@ -11,8 +11,16 @@ from bisaddle.sets.capped import CappedSimplex as CappedSimplex
 from bisaddle.sets.capped import HyperSimplex as HyperSimplex
 from bisaddle.sets.capped import KSparsePolytope as KSparsePolytope
 from bisaddle.sets.capped import UnitSimplex as UnitSimplex
+from bisaddle.sets.combine import Custom as Custom
+from bisaddle.sets.combine import Image as Image
+from bisaddle.sets.combine import Rotated as Rotated
+from bisaddle.sets.combine import Scaled as Scaled
+from bisaddle.sets.combine import Translated as Translated
+from bisaddle.sets.intersection import Intersection as Intersection
 from bisaddle.sets.ordered import OrderedWeightedL1Ball as OrderedWeightedL1Ball
 from bisaddle.sets.ordered import Permutahedron as Permutahedron
+from bisaddle.sets.polytopes import ConvexHull as ConvexHull
+from bisaddle.sets.polytopes import Polyhedron as Polyhedron
 from bisaddle.sets.probability import ChiSquareBall as ChiSquareBall
 from bisaddle.sets.probability import CVaRSet as CVaRSet
 from bisaddle.sets.probability import KLBall as KLBall

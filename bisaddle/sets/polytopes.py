@@ -1,0 +1,296 @@
+"""Polytopes given by their vertices, or by inequalities and equations."""
+
+from functools import partial
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, PyTree
+
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, finite_array, floats, like, poison, traced
+from bisaddle.sets.nearest import affine_projection, affine_weights, nearest_of_hull, nearest_of_polyhedron
+from bisaddle.sets.simplex import uniform_weights
+
+
+class ConvexHull(ConvexSet):
+    """{sum_i w_i vertices_i : w >= 0, sum w = 1}, vertices an array (count, *shape) with one vertex per entry
+
+    project: Wolfe's nearest-point algorithm, O(count n + k^3) a step, k <= min(count, n + 1) vertices in play, and some
+    tens of steps to a few times k of them; lmo: O(count n), the best vertex. Derivatives are those on the face found.
+    """
+
+    # the method is finite; this is the rounding of least squares on nearly dependent vertices
+    tolerance: ClassVar[float] = 1e-10
+
+    vertices: Leaf = eqx.field(converter=lambda a: finite_array(a, "ConvexHull vertices"))
+
+    def __check_init__(self):
+        shape = self.vertices.shape
+        if len(shape) < 2 or 0 in shape:
+            raise ValueError(
+                f"ConvexHull vertices must be an array (count, *shape) with at least one vertex, given shape {shape}"
+            )
+
+    def project(self, v: Array) -> Array:
+        v = floats(v)
+        return _project_hull(self._rows(v), v.ravel()).reshape(v.shape)
+
+    def lmo(self, direction: Array) -> Array:
+        d = floats(direction)
+        rows = self._rows(d)
+        return poison(rows[jnp.argmin(rows @ d.ravel())], d).reshape(d.shape)
+
+    def diameter(self, v: Array) -> Array:
+        rows = self._rows(floats(v))
+        # one vertex against all others at a time: count^2 distances need not be held at once
+        return jnp.sqrt(jnp.max(lax.map(lambda r: jnp.max(jnp.sum((rows - r) ** 2, axis=1)), rows)))
+
+    def sample(self, key: Array, shape: tuple[int, ...]) -> Array:
+        vertices = jnp.asarray(self.vertices)
+        return jnp.tensordot(uniform_weights(key, len(vertices)), vertices, axes=1).reshape(shape)
+
+    def misfit(self, v: PyTree) -> str | None:
+        reason = ConvexSet.misfit(self, v)
+        if reason is None and tuple(v.shape) != tuple(self.vertices.shape[1:]):
+            return f"ConvexHull has vertices of shape {self.vertices.shape[1:]}, given an array of shape {v.shape}"
+        return reason
+
+    def _rows(self, v: Array) -> Array:
+        return like(self.vertices, v).reshape(self.vertices.shape[0], -1)
+
+
+@jax.jit  # so that a call outside jit compiles once, not at every call
+def _project_hull(rows: Array, v: Array) -> Array:
+    count, n = rows.shape
+    frozen = lax.stop_gradient(rows)
+
+    def best(d: Array) -> tuple[Array, Array]:
+        i = jnp.argmin(frozen @ d)
+        return frozen[i], i
+
+    corral = nearest_of_hull(best, lax.stop_gradient(v), min(count, n + 1))
+    face = rows[corral.tags]
+    on_face = affine_weights(face, corral.weights > 0, v) @ face
+    # the value is the algorithm's, in the hull whatever the scale of v; the derivative that of the face's hull
+    nearest = lax.stop_gradient(corral.weights @ frozen[corral.tags])
+    return poison(nearest + (on_face - lax.stop_gradient(on_face)), v)
+
+
+def _optional(value, name: str) -> Leaf | None:
+    return None if value is None else as_leaf(value, name)
+
+
+class Polyhedron(ConvexSet):
+    """{v : A v <= b, E v = e, lower <= v <= upper}, v read as one vector; parts not given are left out
+
+    project: on the device, Goldfarb and Idnani's dual active-set method, O(n (rows + 2 n) + k^3) a step, about one step
+    per constraint that becomes active (k <= n of them); lmo: a linear program by HiGHS, which leaves the device: a call
+    back to the host, milliseconds each, and scipy must be there. Derivatives of project are those on the active face.
+
+    Built from numbers, the set is checked (scipy permitting) to be neither empty nor unbounded. Without finite lower
+    and upper that takes 2 n linear programs, whose bounding box gives the diameter, an upper bound.
+    """
+
+    # HiGHS answers to 1e-10; the projection that follows it, and the projection itself, are at rounding level
+    tolerance: ClassVar[float] = 1e-9
+
+    A: Leaf | None
+    b: Leaf | None
+    E: Leaf | None
+    e: Leaf | None
+    lower: Leaf | None
+    upper: Leaf | None
+    # bounds that hold for every point, for the diameter: those given, or what the check at construction found
+    box: tuple[Leaf, Leaf] | None
+
+    def __init__(self, A=None, b=None, E=None, e=None, lower=None, upper=None):
+        self.A, self.b = _optional(A, "Polyhedron A"), _optional(b, "Polyhedron b")
+        self.E, self.e = _optional(E, "Polyhedron E"), _optional(e, "Polyhedron e")
+        n = _width(self.A, self.b, self.E, self.e, lower, upper)
+        self.lower, self.upper = (
+            None if bound is None else _broadcast(_optional(bound, f"Polyhedron {name}"), n, name)
+            for bound, name in ((lower, "lower"), (upper, "upper"))
+        )
+        self.box = None
+        if any(traced(part) for part in (self.A, self.b, self.E, self.e, self.lower, self.upper)):
+            return
+        for name in ("A", "b", "E", "e"):
+            part = getattr(self, name)
+            if part is not None and not np.all(np.isfinite(part)):
+                raise ValueError(f"Polyhedron {name} must be finite, given NaN or infinity")
+        for name in ("lower", "upper"):
+            part = getattr(self, name)
+            if part is not None and np.any(np.isnan(part)):
+                raise ValueError(f"Polyhedron {name} must not be NaN")
+        self.box = _bounding_box(self._host_parts(), n)
+
+    @property
+    def size(self) -> int:
+        first = next(part for part in (self.A, self.E, self.lower, self.upper) if part is not None)
+        return first.shape[-1]
+
+    def project(self, v: Array) -> Array:
+        v = floats(v)
+        return _project_polyhedron(*self._rows(v), v.ravel()).reshape(v.shape)
+
+    def lmo(self, direction: Array) -> Array:
+        _scipy_optimize()
+        d = floats(direction)
+        answer = jax.ShapeDtypeStruct((d.size,), d.dtype)
+        # piecewise constant in d, so that its derivative is 0; in A, b, ... JAX refuses to differentiate the call
+        flat = lax.stop_gradient(d.ravel())
+        vertex = jax.pure_callback(_host_lmo, answer, flat, *self._host_parts(), vmap_method="sequential")
+        return poison(self.project(vertex), d).reshape(d.shape)
+
+    def diameter(self, v: Array) -> Array:
+        if self.box is None:
+            raise ValueError(
+                "Polyhedron has no diameter without finite lower and upper when it is built from traced arrays or "
+                "without scipy; give lower and upper, or install scipy"
+            )
+        return jnp.sqrt(jnp.sum(jnp.square(like(self.box[1], floats(v)) - like(self.box[0], floats(v)))))
+
+    def sample(self, key: Array, shape: tuple[int, ...]) -> Array:
+        if self.box is None:
+            return self.project(jax.random.normal(key, shape))
+        low, high = jnp.asarray(self.box[0]), jnp.asarray(self.box[1])
+        return self.project((low + (high - low) * jax.random.uniform(key, (self.size,))).reshape(shape))
+
+    def misfit(self, v: PyTree) -> str | None:
+        reason = ConvexSet.misfit(self, v)
+        if reason is None and v.size != self.size:
+            return f"Polyhedron holds vectors of size {self.size}, given an array of shape {v.shape}"
+        return reason
+
+    def _rows(self, v: Array) -> tuple[Array, Array, int]:
+        """(C, d, number of equations) of {C v <= d, the first rows equations}, every row of length 1 (or 0)."""
+        n, identity = self.size, jnp.eye(self.size, dtype=v.dtype)
+        blocks = []
+        if self.E is not None and self.e is not None:
+            blocks.append((like(self.E, v), like(self.e, v)))
+        if self.A is not None and self.b is not None:
+            blocks.append((like(self.A, v), like(self.b, v)))
+        if self.upper is not None:
+            blocks.append((identity, like(self.upper, v)))
+        if self.lower is not None:
+            blocks.append((-identity, -like(self.lower, v)))
+        C = jnp.concatenate([matrix.reshape(-1, n) for matrix, _ in blocks])
+        d = jnp.concatenate([level.ravel() for _, level in blocks])
+        lengths = jnp.sqrt(jnp.sum(C**2, axis=1))
+        lengths = jnp.where(lengths > 0, lengths, 1)
+        return C / lengths[:, None], d / lengths, 0 if self.E is None else self.E.shape[0]
+
+    def _host_parts(self) -> tuple[Leaf, ...]:
+        n = self.size
+        A, E = (np.zeros((0, n)) if part is None else part for part in (self.A, self.E))
+        b, e = (np.zeros(0) if part is None else part for part in (self.b, self.e))
+        lower = np.full(n, -np.inf) if self.lower is None else self.lower
+        upper = np.full(n, np.inf) if self.upper is None else self.upper
+        return A, b, E, e, lower, upper
+
+
+@partial(jax.jit, static_argnums=2)
+def _project_polyhedron(C: Array, d: Array, equations: int, v: Array) -> Array:
+    frozen_C, frozen_d, frozen_v = lax.stop_gradient((C, d, v))
+    nearest, active = nearest_of_polyhedron(frozen_C, frozen_d, equations, frozen_v)
+    on_face = affine_projection(C[active.rows], d[active.rows], active.used, v)
+    # the value is the algorithm's; the derivative that of the projection onto the active constraints
+    return nearest + (on_face - lax.stop_gradient(on_face))
+
+
+def _width(A, b, E, e, lower, upper) -> int:
+    """The number of coordinates; ValueError where the parts do not fit together."""
+    for name, level, matrix, values in (("A", "b", A, b), ("E", "e", E, e)):
+        if (matrix is None) != (values is None):
+            raise ValueError(f"Polyhedron takes {name} and {level} together, given only one of them")
+        if matrix is not None and (
+            matrix.ndim != 2 or 0 in matrix.shape or values.ndim != 1 or values.shape[0] != matrix.shape[0]
+        ):
+            raise ValueError(
+                f"Polyhedron {name} must be a matrix and {level} a vector with one entry per row, "
+                f"given shapes {matrix.shape} and {values.shape}"
+            )
+    widths = {part.shape[1] for part in (A, E) if part is not None}
+    widths |= {np.shape(bound)[0] for bound in (lower, upper) if bound is not None and np.ndim(bound) == 1}
+    if any(np.ndim(bound) > 1 for bound in (lower, upper) if bound is not None):
+        raise ValueError("Polyhedron lower and upper must be numbers or vectors")
+    if len(widths) > 1:
+        raise ValueError(f"Polyhedron parts must agree on the number of coordinates, given {sorted(widths)}")
+    if not widths:
+        raise ValueError("Polyhedron needs A and b, E and e, or vectors lower and upper; given none of them")
+    return widths.pop()
+
+
+def _broadcast(bound: Leaf | None, n: int, name: str) -> Leaf | None:
+    if bound is None or bound.ndim:
+        return bound
+    return jnp.broadcast_to(bound, (n,)) if isinstance(bound, jax.Array) else np.full(n, bound)
+
+
+def _scipy_optimize():
+    try:
+        import scipy.optimize
+    except ImportError as error:
+        raise ImportError("Polyhedron.lmo needs scipy (its HiGHS); install it: pip install scipy") from error
+    return scipy.optimize
+
+
+def _linear_program(c, A, b, E, e, lower, upper):
+    return _scipy_optimize().linprog(
+        c,
+        A_ub=A if len(A) else None,
+        b_ub=b if len(A) else None,
+        A_eq=E if len(E) else None,
+        b_eq=e if len(E) else None,
+        bounds=np.stack([lower, upper], axis=1),
+        method="highs-ds",
+        # the tightest HiGHS takes
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+
+
+def _host_lmo(direction, *parts):
+    d = np.asarray(direction, np.float64)
+    if not np.all(np.isfinite(d)):
+        return np.full(d.shape, np.nan, direction.dtype)
+    largest = np.max(np.abs(d))
+    # HiGHS' tolerances are absolute: costs are brought to size 1
+    found = _linear_program(d / (largest if largest > 0 else 1), *(np.asarray(part, np.float64) for part in parts))
+    return np.full(d.shape, np.nan, direction.dtype) if found.x is None else found.x.astype(direction.dtype)
+
+
+def _bounding_box(parts: tuple[Leaf, ...], n: int) -> tuple[Leaf, Leaf] | None:
+    """Bounds of the coordinates over a polyhedron; ValueError if it is empty or unbounded; None without scipy."""
+    A, b, E, e, lower, upper = (np.asarray(part, np.float64) for part in parts)
+    if np.any(lower > upper):
+        raise ValueError("Polyhedron is empty: a lower bound exceeds its upper bound; exchange them or correct one")
+    if len(E):
+        rank = np.linalg.matrix_rank(E)
+        nearest = np.linalg.lstsq(E, e, rcond=None)[0]
+        off = np.linalg.norm(E @ nearest - e)
+        if rank < len(E) and off > 1e-9 * (1 + np.linalg.norm(e)):
+            raise ValueError(
+                f"Polyhedron is empty: the equations E v = e contradict each other (residual {off:.3g}); correct E or e"
+            )
+    try:
+        _scipy_optimize()
+    except ImportError:
+        return None
+    if _linear_program(np.zeros(n), A, b, E, e, lower, upper).status == 2:  # infeasible
+        raise ValueError("Polyhedron is empty: no point satisfies all of A v <= b, E v = e and the bounds")
+    if np.all(np.isfinite(lower)) and np.all(np.isfinite(upper)):
+        return lower, upper
+    ends = np.zeros((2, n))
+    for i in range(n):
+        for k, direction in enumerate((1.0, -1.0)):
+            found = _linear_program(direction * np.eye(n)[i], A, b, E, e, lower, upper)
+            if found.status in (3, 4) or found.x is None:
+                raise ValueError(
+                    f"Polyhedron is unbounded in coordinate {i} (the sets here are compact); "
+                    "give lower and upper, or rows of A that bound it"
+                )
+            ends[k, i] = found.x[i]
+    return ends[0], ends[1]
