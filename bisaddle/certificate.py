@@ -22,10 +22,10 @@ class Certificate(eqx.Module):
     """What certify found at (x, y); all gradients at theta*(x), not at the point's own theta.
 
     x_gap          |x - P_X(x - tau grad_x L)| / tau  ("projection"),   max_{s in X} <grad_x L, x - s>  ("lmo")
-    y_gap          |y - P_Y(y + sigma grad_y L)| / sigma
+    y_gap          |y - P_Y(y + sigma grad_y L)| / sigma   (P_Y is prox_{sigma h} where y_set has a penalty h)
     gap            x_gap + y_gap: the point is eps-stationary if it is at most eps
-    value          f(x, theta*(x), y)
-    worst_value    max_{y in Y} f(x, theta*(x), y), at most worst_value_error above the number given
+    value          f(x, theta*(x), y)                      (f - h where y_set has a penalty h)
+    worst_value    max_{y in Y} f(x, theta*(x), y), or f - h, at most worst_value_error above the number given
     lower_error    |theta - theta*(x)|
     theta, w       theta*(x) and v(x, y) = Hess^-1 f_theta, as solved here
     error_bound    how far gap can be from its exact value, given the residuals left in the two solves
@@ -113,9 +113,9 @@ def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *
     x_gap = _x_gap(problem.x_set, x, solved.Gx, tau, measure)
     y_gap = y_violation = jnp.zeros_like(x_gap)
     if problem.y_set is not None:
-        y_gap = _projection_gap(problem.y_set, y, trees.scale(-1.0, solved.f_y), sigma)
+        y_gap = _step_length(y, problem.y_set.prox(trees.add_scaled(y, sigma, solved.f_y), sigma), sigma)
         y_violation = problem.y_set.violation(y)
-    value = oracle.upper_value(problem, x, solved.theta, y)
+    value = _value(problem, x, solved.theta, y)
     worst_value, worst_error = _worst_value(problem, x, solved.theta, y)
     x_error, y_error = _gradient_errors(problem, x, y, solved)
     rounding = 8 * jnp.finfo(trees.dtype_of(x)).eps
@@ -145,12 +145,10 @@ def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *
 def _x_gap(x_set: ConvexSet, x: PyTree, Gx: PyTree, tau, measure: str) -> Array:
     if measure == "lmo":
         return trees.dot(Gx, trees.subtract(x, x_set.lmo(Gx)))
-    return _projection_gap(x_set, x, Gx, tau)
+    return _step_length(x, x_set.project(trees.add_scaled(x, -tau, Gx)), tau)
 
 
-def _projection_gap(convex_set: ConvexSet, v: PyTree, gradient: PyTree, step) -> Array:
-    """|v - P(v - step gradient)| / step"""
-    moved = convex_set.project(trees.add_scaled(v, -step, gradient))
+def _step_length(v: PyTree, moved: PyTree, step) -> Array:
     return trees.norm(trees.subtract(v, moved)) / step
 
 
@@ -188,23 +186,26 @@ def _gradient_errors(problem: Problem, x: PyTree, y: PyTree, solved: Implicit) -
     return x_error + 8 * epsilon * (trees.norm(solved.f_x) + C * trees.norm(w)), y_error
 
 
-def _worst_value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> tuple[Array, Array]:
-    """max over Y of f(x, theta, .), and an upper bound on what the number given still lacks.
+def _value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> Array:
+    """f, less the penalty of y where y_set has one."""
+    value = oracle.upper_value(problem, x, theta, y)
+    return value if problem.y_set is None else value - problem.y_set.penalty(y)
 
-    Accelerated projected ascent with a curvature search and restarts, all decided by gradients, and stopped by the
-    Frank-Wolfe gap, which bounds the rest for concave f. For f linear in y the first vertex is the answer.
+
+def _worst_value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> tuple[Array, Array]:
+    """max over Y of f(x, theta, .) - h, and an upper bound on what the number given still lacks.
+
+    Accelerated projected (proximal) ascent with a curvature search and restarts, all decided by gradients of f, and
+    stopped by y_set.best_response: the Frank-Wolfe gap, or max_s <f_y, s - y> + h(y) - h(s), which bounds the rest
+    for concave f. For f linear in y the first best response is the answer.
     """
     if problem.y_set is None:
-        return oracle.upper_value(problem, x, theta, y), jnp.zeros((), trees.dtype_of(x))
+        return _value(problem, x, theta, y), jnp.zeros((), trees.dtype_of(x))
     y_set = problem.y_set
     tolerance = 50 * jnp.finfo(trees.dtype_of(x)).eps
 
     def gradient(y):
         return oracle.upper_gradients(problem, x, theta, y)[2]
-
-    def lacking(y, g):  # max_{s in Y} <g, s - y> >= max f - f(y)
-        vertex = y_set.lmo(trees.scale(-1.0, g))
-        return trees.dot(g, trees.subtract(vertex, y)), vertex
 
     def ascend(carry):
         y, previous, momentum, curvature, _, count = carry
@@ -213,7 +214,7 @@ def _worst_value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> tuple
         g = gradient(ahead)
 
         def trial(curvature):
-            moved = y_set.project(trees.add_scaled(ahead, 1 / curvature, g))
+            moved = y_set.prox(trees.add_scaled(ahead, 1 / curvature, g), 1 / curvature)
             step, moved_g = trees.subtract(moved, ahead), gradient(moved)
             bend = trees.dot(trees.subtract(g, moved_g), step)
             return curvature, moved, moved_g, bend <= curvature * trees.dot(step, step)
@@ -223,14 +224,14 @@ def _worst_value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> tuple
             lambda t: ~t[3] & (t[0] < 1e30), lambda t: trial(2 * t[0]), untried
         )
         overshot = trees.dot(trees.subtract(ahead, moved), trees.subtract(moved, y)) > 0
-        rest, _ = lacking(moved, moved_g)
+        rest, _ = y_set.best_response(moved, moved_g)
         return moved, y, jnp.where(overshot, 1.0, next_momentum), curvature, rest, count + 1
 
     y = y_set.project(y)
-    here, vertex = lacking(y, gradient(y))
-    there, _ = lacking(vertex, gradient(vertex))
+    here, vertex = y_set.best_response(y, gradient(y))
+    there, _ = y_set.best_response(vertex, gradient(vertex))
     start = jax.tree.map(lambda a, b: jnp.where(there < here, a, b), vertex, y)
-    threshold = tolerance * (1 + jnp.abs(oracle.upper_value(problem, x, theta, y)))
+    threshold = tolerance * (1 + jnp.abs(_value(problem, x, theta, y)))
     one = jnp.ones((), trees.dtype_of(x))
     best, *_, rest, _ = lax.while_loop(
         lambda carry: (carry[4] > threshold) & (carry[5] < 1000),
@@ -238,4 +239,4 @@ def _worst_value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> tuple
         (start, start, one, one, jnp.minimum(here, there), 0),
     )
     # the point's own y may be higher still if f is not concave
-    return jnp.maximum(oracle.upper_value(problem, x, theta, best), oracle.upper_value(problem, x, theta, y)), rest
+    return jnp.maximum(_value(problem, x, theta, best), _value(problem, x, theta, y)), rest

@@ -11,6 +11,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
 
 from bisaddle.sets.base import ConvexSet, traced
+from bisaddle.sets.prox import Penalty
 
 
 def as_callable(function: Any) -> Any:
@@ -93,7 +94,8 @@ class Problem(eqx.Module):
     upper        f(x, theta, y, data) -> scalar, concave in y
     lower        g(x, theta, data) -> scalar, strongly convex in theta; None: a plain saddle problem
     x_set        matches the pytree of x (sets.Product for several blocks)
-    y_set        likewise for y; None: a plain bilevel problem
+    y_set        likewise for y, or a penalty h such as sets.Entropy, the problem then being min_x max_y f - h;
+                 None: a plain bilevel problem
     data         a pytree of arrays, traced (arrays captured in a closure make compilation slow)
     constants    Constants, where known
     derivatives  Derivatives, where written by hand
@@ -119,6 +121,11 @@ class Problem(eqx.Module):
             )
         if not isinstance(self.x_set, ConvexSet):
             raise ValueError(f"Problem: x_set must be a set of bisaddle.sets, given {type(self.x_set).__name__}")
+        if isinstance(self.x_set, Penalty):
+            raise ValueError(
+                f"Problem: x_set must be a set, given the penalty {type(self.x_set).__name__}, which is for y_set; "
+                "add the penalty of x to upper"
+            )
         if self.y_set is not None and not isinstance(self.y_set, ConvexSet):
             raise ValueError(
                 f"Problem: y_set must be a set of bisaddle.sets, given {type(self.y_set).__name__}; "

@@ -62,7 +62,7 @@ class _RegularizedPrimalDual(Method):
             theta = trees.add_scaled(theta, -steps["alpha"], oracle.lower_gradient(problem, x, theta))
         if problem.y_set is not None:
             Gy = trees.add_scaled(f_y, -steps["mu"], trees.subtract(y, y0))
-            y = problem.y_set.project(trees.add_scaled(y, steps["sigma"], Gy))
+            y = problem.y_set.prox(trees.add_scaled(y, steps["sigma"], Gy), steps["sigma"])
         return RegularizedState(state.k + 1, x, theta, y, w, y0)
 
     def counts(self, problem: Problem, state: State) -> Counts:
@@ -81,6 +81,7 @@ class OneSidedProjectionFree(_RegularizedPrimalDual):
         theta+ = theta - alpha g_theta(x+, theta)
         y+     = P_Y(y + sigma (f_y - mu (y - y0)))
 
+    P_Y is prox_{sigma h} where y_set has a penalty h; the problem is then min_x max_y f - h.
     f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines
     of w and theta fall away and Gx = f_x; without a max player the line of y does.
     Needs: an LMO on x_set, a projection on y_set; gamma; alpha, eta with a lower level; sigma, mu with y.
@@ -105,6 +106,7 @@ class FullyProjected(_RegularizedPrimalDual):
         theta+ = theta - alpha g_theta(x+, theta)
         y+     = P_Y(y + sigma (f_y - mu (y - y0)))
 
+    P_Y is prox_{sigma h} where y_set has a penalty h; the problem is then min_x max_y f - h.
     f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines
     of w and theta fall away and Gx = f_x; without a max player the line of y does.
     Needs: projections on x_set and y_set; gamma, tau; alpha, eta with a lower level; sigma, mu with y.

@@ -27,6 +27,13 @@ from bisaddle.sets.probability import KLBall as KLBall
 from bisaddle.sets.probability import MeanConstrainedSimplex as MeanConstrainedSimplex
 from bisaddle.sets.probability import TVBall as TVBall
 from bisaddle.sets.product import Product as Product
+from bisaddle.sets.prox import ElasticNet as ElasticNet
+from bisaddle.sets.prox import Entropy as Entropy
+from bisaddle.sets.prox import GroupL1 as GroupL1
+from bisaddle.sets.prox import Indicator as Indicator
+from bisaddle.sets.prox import L1Penalty as L1Penalty
+from bisaddle.sets.prox import Prox as Prox
+from bisaddle.sets.prox import SquaredL2 as SquaredL2
 from bisaddle.sets.schatten import SchattenBall as SchattenBall
 from bisaddle.sets.sections import FreeBall as FreeBall
 from bisaddle.sets.sections import HalfspaceBox as HalfspaceBox
