@@ -1,4 +1,6 @@
-"""What the common tests run over: SETS, METHODS, PROBLEMS, and TWINS, problems that reference.py writes out in NumPy.
+"""What the common tests run over: METHODS, PROBLEMS, and TWINS, problems that reference.py writes out in NumPy.
+
+Sets are in set_cases/.
 
 The functions live at module level and the data are arguments, so that all seeds of a problem share one compilation.
 """
@@ -12,20 +14,7 @@ import numpy as np
 import bisaddle as bs
 from tests import reference
 
-# -- sets and methods -------------------------------------------------------------------------------------------------
-
-# name: (an instance, an array or pytree of the shape it is tried on)
-SETS = {
-    "L1Ball": (lambda: bs.sets.L1Ball(1.5), jnp.zeros(6)),
-    "L2Ball": (lambda: bs.sets.L2Ball(1.5), jnp.zeros((2, 3))),
-    "LinfBall": (lambda: bs.sets.LinfBall(1.5), jnp.zeros(5)),
-    "Box": (lambda: bs.sets.Box(np.array([-1.0, 0.0, 2.0]), np.array([1.0, 0.0, 5.0])), jnp.zeros((2, 3))),
-    "Simplex": (lambda: bs.sets.Simplex(2.0), jnp.zeros(4)),
-    "Product": (
-        lambda: bs.sets.Product({"a": bs.sets.L1Ball(2.0), "b": (bs.sets.Simplex(), bs.sets.Box(-1.0, 1.0))}),
-        {"a": jnp.zeros(3), "b": (jnp.zeros(4), jnp.zeros((2, 2)))},
-    ),
-}
+# -- methods ----------------------------------------------------------------------------------------------------------
 
 
 def _lower_steps(problem):

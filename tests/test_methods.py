@@ -247,3 +247,15 @@ def test_counts_are_the_oracle_calls_made(method_name):
         projects = method_name == "FullyProjected"
         wanted = (1 + lower, lower, lower, projects + ascent, 1 - projects)
         assert tuple(method.counts(problem, state)) == tuple(3 * count for count in wanted)
+
+
+def test_a_bound_step_is_a_function_to_jit():
+    problem, start, _ = PROBLEMS["logistic"](0)
+    for make in METHODS.values():
+        method = make(problem)
+        state = method.init(problem, start)
+        plain = method.step(problem, state)
+        for leaf, expected in zip(
+            jax.tree.leaves(jax.jit(method.step)(problem, state)), jax.tree.leaves(plain), strict=True
+        ):
+            np.testing.assert_allclose(leaf, expected, rtol=1e-12, atol=1e-14)

@@ -48,4 +48,3 @@ from bisaddle.sets.weighted import Ellipsoid as Ellipsoid
 from bisaddle.sets.weighted import GroupBall as GroupBall
 from bisaddle.sets.weighted import LpBall as LpBall
 from bisaddle.sets.weighted import WeightedL1Ball as WeightedL1Ball
-
