@@ -355,9 +355,7 @@ def test_a_projection_free_method_runs_on_a_set_that_has_only_an_lmo():
 def test_a_product_lacks_what_one_block_lacks():
     product = bs.sets.Product((OnlyLmo(), bs.sets.Simplex()))
     problem = bs.Problem(lambda x, theta, y, data: jnp.sum(x[0]), None, product, None)
-    with pytest.raises(
-        ValueError, match=r"x_set: Product has no project: \[0\]: OnlyLmo has no project"
-    ):
+    with pytest.raises(ValueError, match=r"x_set: Product has no project: \[0\]: OnlyLmo has no project"):
         bs.methods.FullyProjected(STEPS).check(problem)
 
 
