@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bisaddle import sets
-from bisaddle.sets import knapsack
+from bisaddle.sets import extremes, knapsack
 from tests.set_cases import probability, vectors
 
 CASES = {**vectors.CASES, **probability.CASES}
@@ -364,3 +364,22 @@ def test_a_free_ball_says_what_it_is_and_whether_it_binds():
     assert not bool(ball.binds(jnp.ones(3)))
     assert bool(ball.binds(ball.project(1e9 * jnp.ones(3))))
     assert bool(sets.FreeBall(1.0, axis=-1).binds(jnp.eye(2)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 7, 257, 1000, 1024, 1056])
+def test_the_smallest_entry_and_the_order_are_those_of_numpy(n, dtype):
+    rng = np.random.default_rng(n)
+    for v in (
+        rng.normal(size=n),
+        np.round(rng.normal(size=n), 1),  # ties
+        np.zeros(n),
+        rng.choice([-0.0, 0.0, 1e-30, -1e30, 1e30], n),
+        np.r_[rng.normal(size=n - 1), -9.0],
+    ):
+        v = jnp.asarray(v.astype(dtype))
+        assert int(jax.jit(extremes.place_of_smallest)(v)) == int(np.argmin(v))
+        np.testing.assert_array_equal(jax.jit(extremes.ascending_order)(v), np.argsort(v, kind="stable"))
+    spoilt = v.at[n // 2].set(jnp.nan)
+    assert int(extremes.place_of_smallest(spoilt)) == n // 2
+    assert int(extremes.ascending_order(spoilt)[-1]) == n // 2

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
+from bisaddle.sets.base import Leaf, VectorSet, like, positive
+from bisaddle.sets.extremes import one_hot, place_of_smallest
 from bisaddle.sets.simplex import project_simplex, uniform_weights
 
 
@@ -25,8 +26,8 @@ class L1Ball(VectorSet):
 
     def vector_lmo(self, d: Array) -> Array:
         radius = like(self.radius, d)
-        best = jnp.arange(d.size) == jnp.argmax(jnp.abs(d))
-        return poison(jnp.where(best, jnp.where(d > 0, -radius, radius), 0), d)
+        place = place_of_smallest(-jnp.abs(d))
+        return one_hot(place, jnp.where(d[place] > 0, -radius, radius), d)
 
     def vector_diameter(self, v: Array) -> Array:
         return 2 * like(self.radius, v)
@@ -77,7 +78,7 @@ class LinfBall(VectorSet):
 
     def vector_lmo(self, d: Array) -> Array:
         radius = like(self.radius, d)
-        return poison(jnp.where(d > 0, -radius, radius), d)
+        return jnp.where(jnp.isnan(d), d, jnp.where(d > 0, -radius, radius))
 
     def vector_diameter(self, v: Array) -> Array:
         return 2 * like(self.radius, v) * jnp.sqrt(like(v.size, v))
@@ -87,11 +88,17 @@ class LinfBall(VectorSet):
 
 
 def direction_and_length(v: Array) -> tuple[Array, Array]:
-    """v / |v| and |v| without overflow or underflow: entries are divided by the largest first."""
-    # XLA may multiply with the reciprocal, which must not be a denormal; the result does not depend on the divisor
-    tiny = jnp.finfo(v.dtype).tiny
-    divisor = lax.stop_gradient(jnp.clip(jnp.max(jnp.abs(v)), tiny, 1 / tiny))
-    scaled = v / divisor
-    squared = jnp.sum(jnp.square(scaled))
+    """v / |v| and |v|; where the sum of squares is near overflow or underflow, entries are divided by the largest."""
+    tiny, eps = jnp.finfo(v.dtype).tiny, jnp.finfo(v.dtype).eps
+
+    def divided(v: Array, _) -> tuple[Array, Array]:
+        # XLA may multiply with the reciprocal, which must not be a denormal; the result does not depend on the divisor
+        divisor = lax.stop_gradient(jnp.clip(jnp.max(jnp.abs(v)), tiny, 1 / tiny))
+        return divisor, jnp.sum(jnp.square(v / divisor))
+
+    plain = jnp.sum(jnp.square(v))
+    # squares lost to underflow are below tiny each: together not more than eps of this
+    safe = jnp.isfinite(plain) & (plain >= v.size * tiny / eps)
+    divisor, squared = lax.cond(safe, lambda _, plain: (jnp.ones_like(plain), plain), divided, v, plain)
     scaled_length = jnp.sqrt(jnp.where(squared == 0, 1, squared))  # no square root of 0: its derivative is infinite
-    return scaled / scaled_length, jnp.where(squared == 0, 0, divisor * scaled_length)
+    return v / divisor / scaled_length, jnp.where(squared == 0, 0, divisor * scaled_length)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, floats, like, poison, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, floats, like, traced
 
 
 class Box(ConvexSet):
@@ -39,7 +39,7 @@ class Box(ConvexSet):
 
     def lmo(self, direction: Array) -> Array:
         d = floats(direction)
-        return poison(jnp.where(d > 0, like(self.lower, d), like(self.upper, d)), d)
+        return jnp.where(jnp.isnan(d), d, jnp.where(d > 0, like(self.lower, d), like(self.upper, d)))
 
     def diameter(self, v: Array) -> Array:
         v = floats(v)

@@ -8,6 +8,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.base import poison
+from bisaddle.sets.extremes import ascending_order, ranks
 from bisaddle.sets.roots import decreasing_root
 
 
@@ -76,7 +77,7 @@ def fill_cheapest(price: Array, capacity: Array, budget: Array) -> Array:
     """The continuous knapsack: z with 0 <= z <= capacity and sum z = min(budget, sum capacity), cheapest first."""
     if price.size > SORT_UP_TO:
         return _fill_by_bisection(price, capacity, budget)
-    order = jnp.argsort(price)
+    order = ascending_order(price)
     filled = _fill_in_order(capacity[order], budget)
     return jnp.zeros_like(filled).at[order].set(filled, unique_indices=True)
 
@@ -88,13 +89,11 @@ SORT_UP_TO = 2000
 def _fill_by_bisection(price: Array, capacity: Array, budget: Array) -> Array:
     """Finds the price at which the budget ends by bisection on the bits of a float, which order like the floats."""
     bits = jnp.finfo(price.dtype).bits
-    signed, unsigned = (jnp.int64, jnp.uint64) if bits == 64 else (jnp.int32, jnp.uint32)
-    raw = lax.bitcast_convert_type(price + 0.0, signed)  # + 0.0: one zero
-    rank = lax.bitcast_convert_type(jnp.where(raw < 0, ~raw, raw ^ jnp.iinfo(signed).min), unsigned)
+    rank = ranks(price)
 
     def halve(_, ends):
         low, high = ends
-        middle = low + (high - low) // 2
+        middle = (low & high) + ((low ^ high) >> 1)  # the mean, rounded down, without overflow
         enough = jnp.sum(jnp.where(rank <= middle, capacity, 0)) >= budget
         return jnp.where(enough, low, jnp.minimum(middle + 1, high)), jnp.where(enough, middle, high)
 

@@ -1,9 +1,11 @@
 """Leading singular triples and eigenpairs of large matrices, from products with them only.
 
-Block Lanczos processes with full reorthogonalisation and thick restarts: the best vectors of a full basis open the next
-one. The block has as many columns as pairs are wanted, so that a value repeated that often is found that often.
+Lanczos processes with full reorthogonalisation and thick restarts: the best vectors of a full basis open the next one.
+For several pairs in blocks of as many columns, so that a value repeated that often is found that often; for one pair
+vector by vector, without the factorisations of blocks, which would take twice as long as the products.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -11,21 +13,25 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from bisaddle.sets.balls import direction_and_length
+
 # up to this many columns the search space would be the whole space: the dense factorisation is then the small problem
 SMALL = 32
 # Residual at which a pair counts as found, relative to the largest value. A singular value (an eigenvalue) lies within
 # the residual of its estimate, so this bounds the error of <d, lmo(d)>; as a rule that error is the residual's square.
 ACCURACY = 1e-12
-# (columns of the basis, columns kept at a restart, cycles made by the end) of the two stages
-FIRST = (28, 8, 4)
-SECOND = (96, 32, 200)
+# (columns of the basis, columns kept at a restart, cycles made by the end) of the stages, for blocks and for a vector:
+# measured on Gaussian matrices, whose largest values are close, and on such matrices with a part of low rank
+BLOCK_STAGES = ((28, 8, 4), (96, 32, 200))
+VECTOR_STAGES = ((12, 10, 1), (36, 20, 8), (96, 32, 200))
 
 
 def leading_singular(a: Array, count: int) -> tuple[Array, Array, Array, Array]:
     """The `count` largest singular values and their vectors: u (m, count), s (count,), v (n, count), residual (count,).
 
     residual is max(|A v - s u|, |A' u - s v|), computed afresh from what is returned. Golub-Kahan bidiagonalisation:
-    it works with A, not A'A, so that small values among the leading ones keep their digits.
+    it works with A, not A'A, so that small values among the leading ones keep their digits. The largest value alone
+    keeps them with A'A too, and needs one basis instead of two.
     """
     if a.shape[0] < a.shape[1]:
         v, s, u, residual = leading_singular(a.T, count)
@@ -34,6 +40,8 @@ def leading_singular(a: Array, count: int) -> tuple[Array, Array, Array, Array]:
     if a.shape[1] <= max(SMALL, 3 * count):
         u, s, vt = jnp.linalg.svd(a, full_matrices=False)
         u, s, v = u[:, :count], s[:count], vt[:count].T
+    elif count == 1:
+        u, s, v = jax.custom_batching.sequential_vmap(_leading_triple)(a)
     else:
         u, s, v = _one_by_one(_bidiagonalise, count)(a)
     right = jnp.linalg.norm(a @ v - u * s, axis=0)
@@ -54,6 +62,8 @@ def leading_symmetric(a: Array, count: int) -> tuple[Array, Array, Array]:
     if a.shape[0] <= max(SMALL, 3 * count):
         values, vectors = jnp.linalg.eigh(a)
         values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]
+    elif count == 1:
+        values, vectors = jax.custom_batching.sequential_vmap(_leading_pair)(a)
     else:
         values, vectors = _one_by_one(_tridiagonalise, count)(a)
     residual = jnp.linalg.norm(a @ vectors - vectors * values, axis=0)
@@ -63,6 +73,72 @@ def leading_symmetric(a: Array, count: int) -> tuple[Array, Array, Array]:
 def _one_by_one(process, count: int):
     """Under vmap, one matrix after the other: a batch waits for its slowest, and is 3 to 6 times slower on a CPU."""
     return jax.custom_batching.sequential_vmap(partial(process, count=count))
+
+
+def _leading_triple(a: Array) -> tuple[Array, Array, Array]:
+    _, v = _lanczos(lambda x: (a @ x) @ a, a.shape[1], a.dtype)
+    u, s = direction_and_length(a @ v)
+    u = jnp.where(s == 0, jnp.arange(u.size) == 0, u)
+    return u[:, None], s[None], v[:, None]
+
+
+def _leading_pair(a: Array) -> tuple[Array, Array]:
+    value, vector = _lanczos(lambda x: a @ x, a.shape[0], a.dtype)
+    return value[None], vector[:, None]
+
+
+def _lanczos(apply: Callable[[Array], Array], size: int, dtype) -> tuple[Array, Array]:
+    """The largest eigenvalue of a symmetric operator, and its vector: A Q' = Q' T + q beta e_last', T small.
+
+    The basis Q has its vectors as rows, so that products with it run along memory.
+    """
+    noise = _noise(1, size, 1, dtype)[:, 0]
+    accuracy, eps = _accuracy(dtype), float(jnp.finfo(dtype).eps)
+    unit = lambda x: x / jnp.sqrt(jnp.sum(jnp.square(x)))
+
+    def stage(width: int, kept: int, most: int, carry):
+        def expand(position, carry):
+            q, t, _, cycles = carry
+            basis = q[:width]
+            image = apply(q[position])
+            first = basis @ image
+            image = image - first @ basis
+            second = basis @ image  # for the rounding errors
+            image = image - second @ basis
+            t = lax.dynamic_update_slice(t, (first + second)[:, None], (0, position))
+            beta = jnp.sqrt(jnp.sum(jnp.square(image)))
+
+            def another(_):  # an exhausted space leaves rounding errors; any direction off the basis goes on
+                x = jnp.roll(noise, 1 + position + 97 * cycles)
+                x = unit(x - (basis @ x) @ basis)
+                return unit(x - (basis @ x) @ basis)
+
+            lost = 10 * size**0.5 * eps * jnp.max(jnp.abs(t))
+            following = lax.cond(beta > lost, lambda image: image / beta, another, image)
+            # a row more than the width: the last vector is stored there, and in no product
+            return lax.dynamic_update_slice(q, following[None], (position + 1, 0)), t, beta, cycles
+
+        def cycle(carry):
+            q, t, _, first, cycles, _ = carry
+            q, t, beta, _ = lax.fori_loop(first, width, expand, (q, t, jnp.zeros((), dtype), cycles))
+            # column p holds Q A q_p; what a kept vector shares with later ones stands in their columns only: hence "U"
+            values, vectors = jnp.linalg.eigh(t, UPLO="U", symmetrize_input=False)
+            values, vectors = values[::-1], vectors[:, ::-1]
+            largest = jnp.max(jnp.abs(values))
+            found = beta * jnp.abs(vectors[-1, 0]) <= accuracy * largest
+            finished = found | (largest == 0) | ~jnp.isfinite(largest)
+            q = _add_rows(jnp.concatenate([vectors[:, :kept].T @ q[:width], q[width:]]), width + 1)
+            return q, _diagonal(values[:kept], width), values[0], kept, cycles + 1, finished
+
+        q, t, *rest = carry
+        q, t = _add_rows(q, width + 1), jnp.pad(t, (0, width - t.shape[0]))
+        return lax.while_loop(lambda c: ~c[-1] & (c[-2] < most), cycle, (q, t, *rest))
+
+    carry: tuple = (unit(noise)[None], jnp.zeros((0, 0), dtype), jnp.zeros((), dtype), 0, 0, jnp.asarray(False))
+    for width, kept, most in VECTOR_STAGES:
+        width = min(width, size - 1)
+        carry = stage(width, min(kept, width - 1), most, carry)
+    return carry[2], carry[0][0]
 
 
 def _bidiagonalise(a: Array, count: int) -> tuple[Array, Array, Array]:
@@ -93,7 +169,7 @@ def _bidiagonalise(a: Array, count: int) -> tuple[Array, Array, Array]:
             u, v, b, right, remainder, _ = carry
             x, s, yt = jnp.linalg.svd(b)
             residual = jnp.linalg.norm(remainder @ x[-block:, :count], axis=0)
-            finished = jnp.all(residual <= _accuracy(a) * s[0]) | (s[0] == 0) | ~jnp.isfinite(s[0])
+            finished = jnp.all(residual <= _accuracy(a.dtype) * s[0]) | (s[0] == 0) | ~jnp.isfinite(s[0])
             u = _pad(u @ x[:, :kept], width)
             v = _pad(jnp.concatenate([v @ yt[:kept].T, right], axis=1), width)
             return u, v, _diagonal(s[:kept], width), s[:count], kept // block, cycles + 1, finished
@@ -143,7 +219,7 @@ def _tridiagonalise(a: Array, count: int) -> tuple[Array, Array]:
             values, vectors = values[::-1], vectors[:, ::-1]
             residual = jnp.linalg.norm(remainder @ vectors[-block:, :count], axis=0)
             largest = jnp.max(jnp.abs(values))
-            finished = jnp.all(residual <= _accuracy(a) * largest) | (largest == 0) | ~jnp.isfinite(largest)
+            finished = jnp.all(residual <= _accuracy(a.dtype) * largest) | (largest == 0) | ~jnp.isfinite(largest)
             q = _pad(jnp.concatenate([q @ vectors[:, :kept], following], axis=1), width)
             return q, _diagonal(values[:kept], width), values[:count], kept // block, cycles + 1, finished
 
@@ -164,14 +240,14 @@ def _stages(size: int, block: int) -> list[tuple[int, int, int]]:
     A small basis finds a well separated value soon; one that it has not found is worth a larger basis.
     """
     stages = []
-    for width, kept, most in FIRST, SECOND:
+    for width, kept, most in BLOCK_STAGES:
         blocks = min(max(-(-width // block), 5), size // block - 1)
         stages.append((blocks * block, min(max(-(-kept // block), 2), blocks - 1) * block, most))
     return stages
 
 
-def _accuracy(a: Array) -> float:
-    return max(ACCURACY, 64 * float(jnp.finfo(a.dtype).eps))
+def _accuracy(dtype) -> float:
+    return max(ACCURACY, 64 * float(jnp.finfo(dtype).eps))
 
 
 def _noise(seed: int, size: int, block: int, dtype) -> Array:
@@ -206,6 +282,10 @@ def _store(basis: Array, columns: Array, position: Array) -> Array:
 
 def _pad(columns: Array, width: int) -> Array:
     return jnp.pad(columns, ((0, 0), (0, width - columns.shape[1])))
+
+
+def _add_rows(rows: Array, count: int) -> Array:
+    return jnp.pad(rows, ((0, count - rows.shape[0]), (0, 0)))
 
 
 def _diagonal(values: Array, width: int) -> Array:

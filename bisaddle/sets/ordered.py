@@ -8,6 +8,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, VectorSet, finite_array, like, poison, positive, traced
+from bisaddle.sets.extremes import ascending_order
 from bisaddle.sets.knapsack import mixture_of_vertices
 
 
@@ -23,14 +24,14 @@ class OrderedWeightedL1Ball(VectorSet):
 
     def vector_project(self, v: Array) -> Array:
         weights, radius = like(self.weights, v).ravel(), like(self.radius, v)
-        order = jnp.argsort(-jnp.abs(v))
+        order = ascending_order(-jnp.abs(v))
         size = jnp.abs(v)[order]
         shrunk = _shrink_to_ordered(size, weights, radius)
         outside = jnp.sign(v) * jnp.zeros_like(v).at[order].set(shrunk, unique_indices=True)
         return poison(jnp.where(jnp.sum(weights * size) <= radius, v, outside), v)
 
     def vector_lmo(self, d: Array) -> Array:
-        order = jnp.argsort(-jnp.abs(d))
+        order = ascending_order(-jnp.abs(d))
         totals = jnp.cumsum(like(self.weights, d).ravel())
         largest = jnp.where(d[order[0]] == 0, 1, jnp.abs(d[order[0]]))
         last = jnp.argmax(jnp.cumsum(jnp.abs(d)[order] / largest) / totals)
@@ -65,11 +66,11 @@ class Permutahedron(VectorSet):
 
     def vector_project(self, v: Array) -> Array:
         values = self._descending(v)
-        order = jnp.argsort(-v)
+        order = ascending_order(-v)
         return poison(jnp.zeros_like(v).at[order].set(_even_out(v[order], values), unique_indices=True), v)
 
     def vector_lmo(self, d: Array) -> Array:
-        return poison(jnp.zeros_like(d).at[jnp.argsort(d)].set(self._descending(d), unique_indices=True), d)
+        return poison(jnp.zeros_like(d).at[ascending_order(d)].set(self._descending(d), unique_indices=True), d)
 
     def vector_diameter(self, v: Array) -> Array:
         values = self._descending(v)
@@ -79,7 +80,8 @@ class Permutahedron(VectorSet):
         return mixture_of_vertices(self.vector_lmo, key, size)
 
     def _descending(self, v: Array) -> Array:
-        return -jnp.sort(-like(self.values, v).ravel())
+        values = like(self.values, v).ravel()
+        return values[ascending_order(-lax.stop_gradient(values))]
 
 
 def pooled_blocks(z: Array) -> Array:

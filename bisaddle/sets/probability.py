@@ -10,6 +10,7 @@ from jaxtyping import Array
 from bisaddle.sets.base import Leaf, VectorSet, as_leaf, finite_array, flat, like, poison, positive, traced
 from bisaddle.sets.capped import capped_diameter, project_capped_simplex
 from bisaddle.sets.divergences import HalfChiSquare, KullbackLeibler, lmo_chi_square, lmo_kl, project_divergence_ball
+from bisaddle.sets.extremes import place_of_smallest
 from bisaddle.sets.knapsack import fill_cheapest, mixture_of_vertices, recentred
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import project_simplex
@@ -86,7 +87,7 @@ class TVBall(VectorSet):
 
     def vector_lmo(self, d: Array) -> Array:
         q, radius = flat(self.reference, d), like(self.radius, d)
-        cheapest = jnp.arange(d.size) == jnp.argmin(d)
+        cheapest = jnp.arange(d.size) == place_of_smallest(d)
         leaving = fill_cheapest(-d, jnp.where(cheapest, 0, q), radius)
         return poison(jnp.where(cheapest, q + jnp.sum(leaving), q - leaving), d)
 

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
+from bisaddle.sets.base import Leaf, VectorSet, like, positive
+from bisaddle.sets.extremes import one_hot, place_of_smallest
 
 
 class Simplex(VectorSet):
@@ -21,7 +22,7 @@ class Simplex(VectorSet):
         return project_simplex(v, like(self.radius, v))
 
     def vector_lmo(self, d: Array) -> Array:
-        return poison(jnp.where(jnp.arange(d.size) == jnp.argmin(d), like(self.radius, d), 0), d)
+        return one_hot(place_of_smallest(d), like(self.radius, d), d)
 
     def vector_diameter(self, v: Array) -> Array:
         return like(2.0 if v.size > 1 else 0.0, v) ** 0.5 * like(self.radius, v)

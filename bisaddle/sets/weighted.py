@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall, direction_and_length
 from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
+from bisaddle.sets.extremes import one_hot, place_of_smallest
 from bisaddle.sets.knapsack import project_box_hyperplane
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import project_simplex, uniform_weights
@@ -33,8 +34,8 @@ class WeightedL1Ball(VectorSet):
 
     def vector_lmo(self, d: Array) -> Array:
         weights = flat(self.weights, d)
-        best = jnp.arange(d.size) == jnp.argmax(jnp.abs(d) / weights)
-        return poison(jnp.where(best, jnp.where(d > 0, -1, 1) * like(self.radius, d) / weights, 0), d)
+        place = place_of_smallest(-jnp.abs(d) / weights)
+        return one_hot(place, jnp.where(d[place] > 0, -1, 1) * like(self.radius, d) / weights[place], d)
 
     def vector_diameter(self, v: Array) -> Array:
         return 2 * like(self.radius, v) / jnp.min(flat(self.weights, v))
