@@ -74,7 +74,7 @@ class LinfBall(VectorSet):
 
     def vector_project(self, v: Array) -> Array:
         radius = like(self.radius, v)
-        return jnp.clip(v, -radius, radius)
+        return jnp.where(jnp.isnan(v), v, jnp.clip(v, -radius, radius))
 
     def vector_lmo(self, d: Array) -> Array:
         radius = like(self.radius, d)

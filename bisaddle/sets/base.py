@@ -256,5 +256,9 @@ def flat(values: Leaf, v: Array) -> Array:
 
 
 def poison(result: Array, source: Array) -> Array:
-    """NaN everywhere if the input held a NaN: a vertex picked by comparison would hide it."""
+    """NaN everywhere if the input held a NaN.
+
+    A vertex picked by comparison would hide it, and so may a maximum or a clip: XLA's for a CPU do not always pass a
+    NaN on (jaxlib 0.10.2: they do for some shapes and do not for others).
+    """
     return jnp.where(jnp.any(jnp.isnan(source)), jnp.nan, result)

@@ -35,7 +35,7 @@ class Box(ConvexSet):
 
     def project(self, v: Array) -> Array:
         v = floats(v)
-        return jnp.clip(v, like(self.lower, v), like(self.upper, v))
+        return jnp.where(jnp.isnan(v), v, jnp.clip(v, like(self.lower, v), like(self.upper, v)))
 
     def lmo(self, direction: Array) -> Array:
         d = floats(direction)

@@ -25,7 +25,8 @@ class CappedSimplex(VectorSet):
             raise ValueError(reason)
 
     def vector_project(self, v: Array) -> Array:
-        return project_capped_simplex(v, flat(self.cap, v), like(self.radius, v))
+        cap = like(self.cap, v).ravel() if np.ndim(self.cap) else like(self.cap, v)
+        return project_capped_simplex(v, cap, like(self.radius, v))
 
     def vector_lmo(self, d: Array) -> Array:
         return poison(fill_cheapest(d, flat(self.cap, d), like(self.radius, d)), d)
@@ -50,7 +51,7 @@ class HyperSimplex(VectorSet):
     k: Leaf = eqx.field(converter=lambda k: _at_least_one(k, "HyperSimplex k"))
 
     def vector_project(self, v: Array) -> Array:
-        return project_capped_simplex(v, jnp.ones_like(v), like(self.k, v))
+        return project_capped_simplex(v, jnp.ones((), v.dtype), like(self.k, v))
 
     def vector_lmo(self, d: Array) -> Array:
         return poison(fill_cheapest(d, jnp.ones_like(d), like(self.k, d)), d)
@@ -79,7 +80,7 @@ class UnitSimplex(VectorSet):
     def vector_project(self, v: Array) -> Array:
         radius = like(self.radius, v)
         clipped = jnp.maximum(v, 0)
-        return jnp.where(jnp.sum(clipped) <= radius, clipped, project_simplex(v, radius))
+        return poison(jnp.where(jnp.sum(clipped) <= radius, clipped, project_simplex(v, radius)), v)
 
     def vector_lmo(self, d: Array) -> Array:
         place = place_of_smallest(d)
@@ -106,8 +107,8 @@ class KSparsePolytope(VectorSet):
         clipped = jnp.clip(v, -radius, radius)
         # a total no vector of this size can have would leave the search without a root
         reachable = jnp.minimum(total, v.size * radius)
-        outside = jnp.sign(v) * project_capped_simplex(jnp.abs(v), jnp.broadcast_to(radius, v.shape), reachable)
-        return jnp.where(jnp.sum(jnp.abs(clipped)) <= total, clipped, outside)
+        outside = jnp.sign(v) * project_capped_simplex(jnp.abs(v), radius, reachable)
+        return poison(jnp.where(jnp.sum(jnp.abs(clipped)) <= total, clipped, outside), v)
 
     def vector_lmo(self, d: Array) -> Array:
         radius = like(self.radius, d)
@@ -123,8 +124,9 @@ class KSparsePolytope(VectorSet):
 
 
 def project_capped_simplex(v: Array, cap: Array, radius: Array) -> Array:
-    """argmin |x - v| over 0 <= x <= cap, sum x = radius"""
-    return project_box_hyperplane(v, jnp.zeros_like(v), jnp.minimum(cap, radius), jnp.ones_like(v), radius)
+    """argmin |x - v| over 0 <= x <= cap, sum x = radius; cap per coordinate, or one number"""
+    zero, one = jnp.zeros((), v.dtype), jnp.ones((), v.dtype)
+    return project_box_hyperplane(v, zero, jnp.minimum(cap, radius), one, radius)
 
 
 def capped_diameter(cap: Array, radius: Array) -> Array:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from bisaddle.sets.base import poison
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import project_simplex
 
@@ -110,7 +111,7 @@ def project_divergence_ball(v: Array, q: Array, radius: Array, divergence: Diver
     too_far = divergence.value(p, q) - radius - jnp.sum(response * slope) / jnp.where(total == 0, 1, total) * too_much
     step = too_far / jnp.where(decrease == 0, 1, decrease)
     p = p - response * (too_much / jnp.where(total == 0, 1, total) + weight * centred * step)
-    return jnp.where(inside, nearest, jnp.maximum(p, 0))
+    return poison(jnp.where(inside, nearest, jnp.maximum(p, 0)), v)
 
 
 def _threshold(v: Array, q: Array, weight: Array, divergence: Divergence) -> Array:
@@ -179,7 +180,8 @@ def lmo_chi_square(d: Array, q: Array, radius: Array) -> Array:
     cost, q, is_vertex, vertex = _ranked(d, q, radius, lambda mass: 1 / mass - 1)
 
     def log_excess(log_level):
-        share = jnp.maximum(1 - cost * jnp.exp(-log_level), 0)
+        share = 1 - cost * jnp.exp(-log_level)
+        share = jnp.where(share > 0, share, 0)  # not jnp.maximum, whose derivative is dear
         return jnp.log(jnp.sum(q * jnp.square(share))) - 2 * jnp.log(jnp.sum(q * share)) - jnp.log1p(radius)
 
     widest = 0.9 * jnp.log(jnp.finfo(d.dtype).max)

@@ -6,12 +6,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from bisaddle.sets.base import poison
+
 # below this size there is nothing to gain
 _SHORT = 256
 
 
 def place_of_smallest(v: Array) -> Array:
-    """The first index of the smallest entry (of the first NaN, if any), as jnp.argmin.
+    """The first index of the smallest entry, as jnp.argmin, for a vector without NaN.
 
     XLA's argmin goes entry by entry. Minima of blocks are vectorised; only the best block is searched.
     """
@@ -29,9 +31,8 @@ def place_of_smallest(v: Array) -> Array:
 
 
 def one_hot(place: Array, value: Array, source: Array) -> Array:
-    """value at `place`, 0 elsewhere; NaN if that entry of the source, its smallest or largest, is NaN."""
-    vertex = jnp.where(jnp.arange(source.size) == place, value, 0)
-    return jnp.where(jnp.isnan(source[place]), jnp.nan, vertex)
+    """value at `place`, 0 elsewhere; NaN if the source holds one."""
+    return poison(jnp.where(jnp.arange(source.size) == place, value, 0), source)
 
 
 def ascending_order(v: Array) -> Array:

@@ -198,7 +198,7 @@ def _project_polyhedron(C: Array, d: Array, equations: int, v: Array) -> Array:
     nearest, active = nearest_of_polyhedron(frozen_C, frozen_d, equations, frozen_v)
     on_face = affine_projection(C[active.rows], d[active.rows], active.used, v)
     # the value is the algorithm's; the derivative that of the projection onto the active constraints
-    return nearest + (on_face - lax.stop_gradient(on_face))
+    return poison(nearest + (on_face - lax.stop_gradient(on_face)), v)
 
 
 def _width(A, b, E, e, lower, upper) -> int:

@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.sets.balls import L2Ball, LinfBall
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, cast, finite_array, like, positive, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, cast, finite_array, like, poison, positive, traced
 from bisaddle.sets.box import Box
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import Simplex
@@ -327,7 +327,7 @@ class Prox(Penalty):
 @jax.jit  # so that a call outside jit compiles once, not at every call
 def _entropy_prox(v: Array, a: Array) -> Array:
     """argmin a sum p log p + |p - v|^2 / 2 over the unit simplex: p + a log p = v - t, t the root of sum p = 1."""
-    v = v - jnp.max(v)
+    given, v = v, v - jnp.max(v)
     v = v - jnp.max(v)  # twice, as in project_simplex: the largest is 0, its p is 1 at t = -1 and 1/n at the upper end
 
     def p(t: Array) -> Array:
@@ -337,7 +337,7 @@ def _entropy_prox(v: Array, a: Array) -> Array:
     upper = a * jnp.log(jnp.asarray(n, v.dtype)) - 1 / n
     t = decreasing_root(lambda t: jnp.sum(p(t)) - 1, -jnp.ones_like(upper), upper)
     answer = p(t)
-    return answer / jnp.sum(answer)
+    return poison(answer / jnp.sum(answer), given)
 
 
 @jax.custom_jvp

@@ -120,7 +120,7 @@ class HalfspaceBox(_BoxSection):
         )
         clipped = jnp.clip(v, lower, upper)
         cut = project_box_hyperplane(v, lower, upper, normal, offset)
-        return jnp.where(jnp.sum(normal * clipped) <= offset, clipped, cut)
+        return poison(jnp.where(jnp.sum(normal * clipped) <= offset, clipped, cut), v)
 
     def vector_lmo(self, d: Array) -> Array:
         return self._climb(d, d * flat(self.normal, d) < 0)

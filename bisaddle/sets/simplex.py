@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import Leaf, VectorSet, like, positive
+from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
 from bisaddle.sets.extremes import one_hot, place_of_smallest
 
 
@@ -44,7 +44,7 @@ def project_simplex(v: Array, radius: Array) -> Array:
     Newton's method on that convex, piecewise linear function, from the left, is monotone and finite; it beats a sort
     at every size on a CPU. The first lines keep every later number within radius of 0, whatever the scale of v.
     """
-    v = v - jnp.max(v)
+    given, v = v, v - jnp.max(v)
     # once more: fused with the product that made v, v - max(v) is rounded once and not twice, and its largest entry is
     # eps |v| instead of 0
     v = jnp.maximum(v - jnp.max(v), -radius)
@@ -60,7 +60,7 @@ def project_simplex(v: Array, radius: Array) -> Array:
 
     start = threshold(jnp.sum(v), v.size)
     t, _ = lax.while_loop(lambda carry: carry[0] > carry[1], newton, (start, jnp.full_like(start, -jnp.inf)))
-    return jnp.maximum(v - t, 0)
+    return poison(jnp.maximum(v - t, 0), given)
 
 
 @project_simplex.defjvp

@@ -29,7 +29,7 @@ class WeightedL1Ball(VectorSet):
 
     def vector_project(self, v: Array) -> Array:
         weights, radius = flat(self.weights, v), like(self.radius, v)
-        size = project_box_hyperplane(jnp.abs(v), jnp.zeros_like(v), radius / weights, weights, radius)
+        size = project_box_hyperplane(jnp.abs(v), jnp.zeros((), v.dtype), radius / weights, weights, radius)
         return jnp.where(jnp.sum(weights * jnp.abs(v)) <= radius, v, jnp.sign(v) * size)
 
     def vector_lmo(self, d: Array) -> Array:
@@ -240,7 +240,7 @@ def _shrink_to_lp(size: Array, p: float) -> tuple[Array, Array]:
     excess = jnp.sum(jnp.exp(p * log_x)) - 1 + p * jnp.sum(power * (x - start))
     decrease = p * jnp.sum(response * jnp.square(power))
     x = x - response * power * excess / jnp.where(decrease == 0, 1, decrease)
-    return jnp.where(size > 0, jnp.maximum(x, 0), size), inside
+    return poison(jnp.where(size > 0, jnp.maximum(x, 0), size), size), inside
 
 
 @jax.jit
