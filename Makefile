@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install test test-all lint format bench clean
+.PHONY: help run install test test-all lint format bench docs clean
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
@@ -58,8 +58,12 @@ format: $(ALL) ## sort imports, mend what ruff can mend, format
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: $(ALL) ## time the compiled loop against C and NumPy, as ratios
+bench: $(ALL) ## time the compiled loop against C and NumPy, and the sets against their alternatives, as ratios
 	@$(PY) benchmarks/loop.py
+	@$(PY) benchmarks/sets.py
+
+docs: $(ALL) ## write the pages that are made from the code
+	@$(PY) docs/make_sets.py
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache

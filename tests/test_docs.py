@@ -11,7 +11,7 @@ def test_the_page_of_sets_is_what_the_docstrings_say():
     assert spec is not None and spec.loader is not None
     make_sets = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_sets)
-    assert (ROOT / "docs" / "sets.md").read_text() == make_sets.page(), "run: .venv/bin/python docs/make_sets.py"
+    assert (ROOT / "docs" / "sets.md").read_text() == make_sets.page(), "run: make docs"
     page = make_sets.page()
     for name in make_sets.public_sets():
         assert f"`{name}(" in page

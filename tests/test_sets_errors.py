@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from bisaddle import sets
+from tests.set_cases.all_cases import CASES
 
 
 @pytest.mark.parametrize("kind", [sets.L1Ball, sets.L2Ball, sets.LinfBall, sets.Simplex])
@@ -87,3 +88,34 @@ def test_a_product_can_do_what_all_its_blocks_can():
     assert sets.Product((sets.Simplex(), OnlyLmo())).capabilities == {"lmo"}
     with pytest.raises(ValueError, match=r"OnlyLmo has no project \(it has: lmo\)"):
         OnlyLmo().project(jnp.zeros(2))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_oracle_refuses_a_shape_that_does_not_fit(name):
+    """Every oracle says what misfit says, before anything compiles."""
+    case = CASES[name]
+    convex_set = case.make(np.random.default_rng(0), 2)
+    shape = case.shape(2)
+    for wrong in (jnp.zeros(0), jnp.ones((*shape[:-1], shape[-1] + 3))):
+        reason = convex_set.misfit(wrong)
+        for oracle in sorted(convex_set.capabilities & {"project", "lmo"}) if reason else ():
+            with pytest.raises(ValueError, match="given|empty"):
+                getattr(convex_set, oracle)(wrong)
+
+
+@pytest.mark.parametrize(
+    ("convex_set", "v", "message"),
+    [
+        (sets.CappedSimplex(0.1), jnp.ones(3), "the caps sum to 0.3"),
+        (sets.HyperSimplex(5), jnp.ones(3), "k = 5"),
+        (sets.Permutahedron([1.0, 2.0]), jnp.ones(3), "given vectors of size 3"),
+        (sets.Ellipsoid([1.0, 2.0]), jnp.ones(3), "given vectors of size 3"),
+        (sets.Box(np.zeros(2), np.ones(2)), jnp.ones(3), "do not fit the given shape"),
+        (sets.Simplex(axis=1), jnp.ones(3), "axis 1"),
+        (sets.HyperplaneBox(1.0, 9.0, 0.0, 1.0), jnp.ones(3), "misses the offset 9"),
+    ],
+)
+def test_sets_that_are_empty_or_too_small_for_a_vector_say_so(convex_set, v, message):
+    for oracle in (convex_set.project, convex_set.lmo, convex_set.diameter, convex_set.violation):
+        with pytest.raises(ValueError, match=message):
+            oracle(v)

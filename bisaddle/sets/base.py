@@ -101,6 +101,14 @@ class ConvexSet(eqx.Module):
             return f"{type(self).__name__} holds a nonempty array, given shape {v.shape}; use at least one entry"
         return None
 
+    def fitting(self, v: PyTree) -> PyTree:
+        """v with floats as entries; ValueError if its structure or shape does not fit."""
+        v = jax.tree.map(floats, v)
+        reason = self.misfit(v)
+        if reason is not None:
+            raise ValueError(reason)
+        return v
+
     def missing(self, oracle: str) -> str:
         able = ", ".join(sorted(self.capabilities)) or "no oracle"
         return f"{type(self).__name__} has no {oracle} (it has: {able})"
@@ -189,13 +197,13 @@ class VectorSet(ConvexSet):
         return jnp.moveaxis(moved, range(len(shape) - len(axes), len(shape)), axes)
 
     def _each(self, function: Callable[[Array], Array], v: Array) -> Array:
-        v = floats(v)
+        v = self.fitting(v)
         if self.axis is None:
             return function(v.ravel()).reshape(v.shape)
         return self._restore(jax.vmap(function)(self._rows(v)), v.shape)
 
     def _total(self, function: Callable[[Array], Array], v: Array) -> Array:
-        v = floats(v)
+        v = self.fitting(v)
         if self.axis is None:
             return function(v.ravel())
         return jnp.sqrt(jnp.sum(jnp.square(jax.vmap(function)(self._rows(v)))))

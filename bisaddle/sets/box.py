@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, floats, like, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, like, traced
 
 
 class Box(ConvexSet):
@@ -34,15 +34,15 @@ class Box(ConvexSet):
             raise ValueError("Box is empty: a lower bound exceeds its upper bound; exchange them or correct one")
 
     def project(self, v: Array) -> Array:
-        v = floats(v)
+        v = self.fitting(v)
         return jnp.where(jnp.isnan(v), v, jnp.clip(v, like(self.lower, v), like(self.upper, v)))
 
     def lmo(self, direction: Array) -> Array:
-        d = floats(direction)
+        d = self.fitting(direction)
         return jnp.where(jnp.isnan(d), d, jnp.where(d > 0, like(self.lower, d), like(self.upper, d)))
 
     def diameter(self, v: Array) -> Array:
-        v = floats(v)
+        v = self.fitting(v)
         width = like(self.upper, v) - like(self.lower, v)
         return jnp.sqrt(jnp.sum(jnp.square(jnp.broadcast_to(width, v.shape))))
 

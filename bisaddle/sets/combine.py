@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, cast, finite_array, floats, like, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, cast, finite_array, like, traced
 from bisaddle.trees import Number
 
 
@@ -63,17 +63,17 @@ class Custom(ConvexSet):
     def project(self, v: PyTree) -> PyTree:
         if self.projection is None:
             raise ValueError(self.missing("project"))
-        v = _floats(v)
+        v = self.fitting(v)
         return cast(self.projection(v), v)
 
     def lmo(self, direction: PyTree) -> PyTree:
         if self.minimiser is None:
             raise ValueError(self.missing("lmo"))
-        direction = _floats(direction)
+        direction = self.fitting(direction)
         return cast(self.minimiser(direction), direction)
 
     def violation(self, v: PyTree) -> Array:
-        v = _floats(v)
+        v = self.fitting(v)
         if self.distance is not None:
             return jnp.asarray(self.distance(v), trees.dtype_of(v))
         return ConvexSet.violation(self, v)
@@ -81,7 +81,7 @@ class Custom(ConvexSet):
     def diameter(self, v: PyTree) -> Array:
         if self.extent is None:
             raise ValueError(f"{self.name} has no diameter; give Custom diameter=, a number or a function of v")
-        v = _floats(v)
+        v = self.fitting(v)
         return jnp.asarray(self.extent(v) if callable(self.extent) else self.extent).astype(trees.dtype_of(v))
 
     def sample(self, key: Array, shape: PyTree) -> PyTree:
@@ -130,31 +130,31 @@ class _Wrapped(ConvexSet):
         return direction
 
     def project(self, v: PyTree) -> PyTree:
-        return self.forward(self.inner.project(self.backward(_floats(v))))
+        return self.forward(self.inner.project(self.backward(self.fitting(v))))
 
     def lmo(self, direction: PyTree) -> PyTree:
-        return self.forward(self.inner.lmo(self.turn(_floats(direction))))
+        return self.forward(self.inner.lmo(self.turn(self.fitting(direction))))
 
     def violation(self, v: PyTree) -> Array:
-        v = _floats(v)
+        v = self.fitting(v)
         return self.factor_for(v) * self.inner.violation(self.backward(v))
 
     def diameter(self, v: PyTree) -> Array:
-        v = _floats(v)
+        v = self.fitting(v)
         return self.factor_for(v) * self.inner.diameter(v)
 
     def sample(self, key: Array, shape: PyTree) -> PyTree:
         return self.forward(self.inner.sample(key, shape))
 
     def prox(self, v: PyTree, step: Number) -> PyTree:
-        v = _floats(v)
+        v = self.fitting(v)
         return self.forward(self.inner.prox(self.backward(v), step / self.factor_for(v) ** 2))
 
     def penalty(self, v: PyTree) -> Array:
-        return self.inner.penalty(self.backward(_floats(v)))
+        return self.inner.penalty(self.backward(self.fitting(v)))
 
     def best_response(self, y: PyTree, gradient: PyTree) -> tuple[Array, PyTree]:
-        bound, point = self.inner.best_response(self.backward(_floats(y)), self.turn(_floats(gradient)))
+        bound, point = self.inner.best_response(self.backward(self.fitting(y)), self.turn(self.fitting(gradient)))
         return bound, self.forward(point)
 
     def misfit(self, v: PyTree) -> str | None:
@@ -224,7 +224,7 @@ class Translated(_Wrapped):
             except ValueError:
                 fits = False
             if not fits:
-                return f"Translated offset has shape {o.shape} and does not broadcast to an array of shape {a.shape}"
+                return f"Translated offset has shape {o.shape} and does not broadcast to the given shape {a.shape}"
         return None
 
 
@@ -307,13 +307,13 @@ class Image(ConvexSet):
         return (self.matrix.shape[1],) if self.shape is None else self.shape
 
     def lmo(self, direction: Array) -> Array:
-        d = floats(direction)
+        d = self.fitting(direction)
         matrix = like(self.matrix, d)
         u = self.inner.lmo((matrix.T @ d.ravel()).reshape(self._inner_shape))
         return (matrix @ u.ravel()).reshape(d.shape)
 
     def diameter(self, v: Array) -> Array:
-        matrix = like(self.matrix, floats(v))
+        matrix = like(self.matrix, self.fitting(v))
         inner = self.inner.diameter(jnp.zeros(self._inner_shape, matrix.dtype))
         return jnp.linalg.norm(matrix, ord=2) * inner
 
@@ -329,10 +329,6 @@ class Image(ConvexSet):
 
     def missing(self, oracle: str) -> str:
         return f"{ConvexSet.missing(self, oracle)}; use a method that needs only an LMO on it: OneSidedProjectionFree"
-
-
-def _floats(tree: PyTree) -> PyTree:
-    return jax.tree.map(floats, tree)
 
 
 def _require_set(name: str, inner) -> None:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, floats, like
+from bisaddle.sets.base import ConvexSet, like
 
 _ROUNDS = 5  # between two attempts at a Newton step; more do not lessen the attempts needed
 _NEWTON_EFFORT = 40  # conjugate gradient steps in one; a Newton step need not be exact, and far off it is of no use
@@ -46,7 +46,7 @@ class Intersection(ConvexSet):
         return frozenset({"project"})
 
     def project(self, v: Array) -> Array:
-        return _project(self, floats(v))
+        return _project(self, self.fitting(v))
 
     def violation(self, v: Array) -> Array:
         return jnp.sqrt(sum(jnp.square(part.violation(v)) for part in self.sets))

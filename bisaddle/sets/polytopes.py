@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, finite_array, floats, like, poison, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, finite_array, like, poison, traced
 from bisaddle.sets.nearest import affine_projection, affine_weights, nearest_of_hull, nearest_of_polyhedron
 from bisaddle.sets.simplex import uniform_weights
 
@@ -35,16 +35,16 @@ class ConvexHull(ConvexSet):
             )
 
     def project(self, v: Array) -> Array:
-        v = floats(v)
+        v = self.fitting(v)
         return _project_hull(self._rows(v), v.ravel()).reshape(v.shape)
 
     def lmo(self, direction: Array) -> Array:
-        d = floats(direction)
+        d = self.fitting(direction)
         rows = self._rows(d)
         return poison(rows[jnp.argmin(rows @ d.ravel())], d).reshape(d.shape)
 
     def diameter(self, v: Array) -> Array:
-        rows = self._rows(floats(v))
+        rows = self._rows(self.fitting(v))
         # one vertex against all others at a time: count^2 distances need not be held at once
         return jnp.sqrt(jnp.max(lax.map(lambda r: jnp.max(jnp.sum((rows - r) ** 2, axis=1)), rows)))
 
@@ -133,12 +133,12 @@ class Polyhedron(ConvexSet):
         return first.shape[-1]
 
     def project(self, v: Array) -> Array:
-        v = floats(v)
+        v = self.fitting(v)
         return _project_polyhedron(*self._rows(v), v.ravel()).reshape(v.shape)
 
     def lmo(self, direction: Array) -> Array:
         _scipy_optimize()
-        d = floats(direction)
+        d = self.fitting(direction)
         answer = jax.ShapeDtypeStruct((d.size,), d.dtype)
         # piecewise constant in d, so that its derivative is 0; in A, b, ... JAX refuses to differentiate the call
         flat = lax.stop_gradient(d.ravel())
@@ -151,7 +151,7 @@ class Polyhedron(ConvexSet):
                 "Polyhedron has no diameter without finite lower and upper when it is built from traced arrays or "
                 "without scipy; give lower and upper, or install scipy"
             )
-        return jnp.sqrt(jnp.sum(jnp.square(like(self.box[1], floats(v)) - like(self.box[0], floats(v)))))
+        return jnp.sqrt(jnp.sum(jnp.square(like(self.box[1], self.fitting(v)) - like(self.box[0], self.fitting(v)))))
 
     def sample(self, key: Array, shape: tuple[int, ...]) -> Array:
         if self.box is None:

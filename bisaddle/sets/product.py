@@ -32,10 +32,10 @@ class Product(ConvexSet):
         return frozenset.intersection(*(block.capabilities for block in self.blocks))
 
     def project(self, v: PyTree) -> PyTree:
-        return self._map(lambda block, leaf: block.project(leaf), v)
+        return self._map(lambda block, leaf: block.project(leaf), self.fitting(v))
 
     def lmo(self, direction: PyTree) -> PyTree:
-        return self._map(lambda block, leaf: block.lmo(leaf), direction)
+        return self._map(lambda block, leaf: block.lmo(leaf), self.fitting(direction))
 
     def violation(self, v: PyTree) -> Array:
         return self._root_sum_squares(lambda block, leaf: block.violation(leaf), v)
