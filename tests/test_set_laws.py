@@ -8,6 +8,7 @@ import dataclasses
 import zlib
 from functools import partial
 
+import cvxpy as cp
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,6 +77,19 @@ class Setting:
         return dataclasses.replace(self.set, **{size: getattr(self.set, size) * factor for size in self.case.scales})
 
 
+def _outside(s, points):
+    """How far points are from the set's definition in CVXPY's words, which knows nothing of our oracles."""
+    u = cp.Variable(s.shape, **s.case.variable)
+    constraints = s.case.constraints(s.set, u) if s.case.constraints else []
+    if u.size > 100 or {v.id for c in constraints for v in c.variables()} - {u.id}:  # more variables: not a mere test
+        return 0.0
+    worst = 0.0
+    for point in np.asarray(points)[:: max(1, len(points) // 40)]:
+        u.value = point
+        worst = max([worst, *(float(np.max(c.violation())) for c in constraints)])
+    return worst
+
+
 def _flat(a):
     return np.asarray(a).reshape(len(a), -1)
 
@@ -93,6 +107,7 @@ def test_projection_is_feasible_idempotent_variational_nonexpansive_and_equivari
     projected, _ = _nearest(s.set, s.arrays)
     again, violation = _nearest(s.set, projected)
     assert np.all(violation <= s.tolerance * s.size), "feasible"
+    assert _outside(s, projected) <= 10 * s.tolerance * s.size, "feasible by definition"
     assert np.all(_length(again - projected) <= s.tolerance * s.size), "idempotent"
 
     away = _length(s.arrays - projected)
@@ -136,6 +151,8 @@ def test_linear_minimisation_is_feasible_optimal_and_equivariant(name, n, count)
     else:
         violation = jax.jit(jax.vmap(s.set.violation))(vertices)
     assert np.all(violation <= s.tolerance * s.size), "feasible, for ties and for the zero direction too"
+
+    assert _outside(s, vertices) <= 10 * s.tolerance * s.size, "feasible by definition"
 
     d = _flat(s.directions.at[:4].set(special))
     lengths = np.linalg.norm(d, axis=1)

@@ -119,10 +119,10 @@ def _block_sums(values: Array, blocks: Array) -> Array:
 def _even_out(v: Array, values: Array) -> Array:
     """The projection of v onto the permutahedron, both nonincreasing: v moved by one constant per pooled block.
 
-    Blocks never cross a gap of v larger than the range of the values, so gaps are cut there: whatever the scale of v,
-    the numbers compared stay small.
+    Blocks never cross a gap of v larger than the range of the values, so gaps are cut at twice that: whatever the scale
+    of v, the numbers compared stay small, and rounding does not make a tie of a cut gap.
     """
-    gaps = jnp.minimum(v[:-1] - v[1:], values[0] - values[-1])
+    gaps = jnp.minimum(v[:-1] - v[1:], 2 * (values[0] - values[-1]))
     near = jnp.concatenate([jnp.zeros_like(v[:1]), -jnp.cumsum(gaps)])
     blocks = pooled_blocks(near - values)
     counts = jnp.maximum(_block_sums(jnp.ones_like(v), blocks), 1)
