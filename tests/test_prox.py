@@ -368,3 +368,15 @@ def test_bad_arguments_are_refused(build, message):
 def test_a_misfit_is_named():
     assert "groups" in sets.GroupL1(1.0, GROUPS, sets.L2Ball(1.0)).misfit(jnp.ones(3))
     assert "array" in sets.Entropy(1.0).misfit({"a": jnp.ones(3)})
+
+
+@each
+def test_prox_of_a_penalty_is_that_penalty(name):
+    penalty, _, _ = PENALTIES[name]
+    wrapped = sets.Prox(penalty)
+    v = _points(1)[0]
+    np.testing.assert_array_equal(wrapped.prox(v, 0.7), penalty.prox(v, 0.7))
+    np.testing.assert_array_equal(wrapped.project(v), penalty.project(v))
+    y = penalty.project(v)
+    for mine, other in zip(wrapped.best_response(y, v), penalty.best_response(y, v), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-14)
