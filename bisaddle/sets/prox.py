@@ -286,9 +286,9 @@ class Indicator(Penalty):
 class Prox(Penalty):
     """h given by functions, on domain, a set: penalty(v) -> h(v), prox(v, step) -> argmin_u step h(u) + |u - v|^2 / 2
 
-    prox: the function given, trusted. Prox(h) with another penalty h is h. maximiser(g) -> argmax_s <g, s> - h(s), where
-    known; without it the best response is bounded by the domain's at the gradient of <g, .> - h, h differentiated by
-    JAX: h(s) >= h(y) + <h'(y), s - y>.
+    prox: the function given, trusted. maximiser(g) -> argmax_s <g, s> - h(s), where known; without it the best response
+    is bounded by the domain's at the gradient of <g, .> - h, h differentiated by JAX: h(s) >= h(y) + <h'(y), s - y>.
+    Prox(h) with another penalty h is h.
     """
 
     value: Callable
@@ -298,19 +298,16 @@ class Prox(Penalty):
 
     def __init__(self, penalty, prox=None, domain=None, maximiser=None):
         if isinstance(penalty, Penalty) and prox is None and domain is None and maximiser is None:
-            known = not isinstance(penalty, Prox) or penalty.best is not None
-            penalty, prox, domain, maximiser = (
-                penalty.penalty,
-                penalty.prox,
-                penalty.region,
-                penalty.maximiser if known else None,
-            )
+            given = penalty
+            penalty, prox, domain = given.penalty, given.prox, given.region
+            if type(given).maximiser is not Penalty.maximiser and getattr(given, "best", True) is not None:
+                maximiser = given.maximiser
         for what, function in (("penalty", penalty), ("prox", prox), ("maximiser", maximiser)):
             if not callable(function) and not (what == "maximiser" and function is None):
                 raise ValueError(f"Prox {what} must be a function, given {type(function).__name__}")
         _require_domain("Prox", domain, ConvexSet)
         self.value, self.step, self.best = _function(penalty), _function(prox), _function(maximiser)
-        self.domain = domain
+        self.domain = domain  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def region(self) -> ConvexSet:
