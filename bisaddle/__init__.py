@@ -9,6 +9,7 @@ from bisaddle import apps as apps
 from bisaddle import methods as methods
 from bisaddle import schedules as schedules
 from bisaddle import sets as sets
+from bisaddle import theory as theory
 from bisaddle.certificate import Certificate as Certificate
 from bisaddle.certificate import certify as certify
 from bisaddle.derivatives import DerivativeReport as DerivativeReport

@@ -138,7 +138,7 @@ def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *
         theta=solved.theta,
         w=solved.w,
         measure=measure,
-        error_is_bound=problem.lower is None or problem.constants.mu_g is not None,
+        error_is_bound=problem.lower is None or problem.constants.origin_of("mu_g") in ("given", "exact"),
     )
 
 

@@ -43,25 +43,64 @@ def _constant(value) -> Array | np.ndarray | None:
 
 
 class Constants(eqx.Module):
-    """Constants of the paper's assumptions, over all x in X; None where unknown.
+    """Constants of the paper's assumptions; None where unknown. They may be larger than need be, never smaller.
 
-    mu_g I <= g_theta_theta <= L_g I,        |f_y(x, theta, y) - f_y(x, theta, y')| <= L_yy |y - y'|
+        mu_g I <= g_theta_theta <= L_g I,             |g_theta_x| <= C_thetax
+        |d(g_theta_x)| <= L_g_thetax (|dx| + |dtheta|),     |d(g_theta_theta)| <= L_g_thetatheta (|dx| + |dtheta|)
+        |d(f_x)|     <= L_xx |dx| + L_xtheta |dtheta| + L_xy |dy|              and f_theta, f_y likewise
+        mu_y I <= -f_yy,       |f_theta(x, theta*(x), y)| <= C_theta
+        D_X, D_Y               diameters of X and Y
+
+    over x in X, y in Y, and every theta that the run meets. origin: pairs (name, "exact" | "given" | "estimated");
+    what it does not name was given. mu_y = 0: merely concave; bounds with mu_y = None take it for 0.
     """
 
     mu_g: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
     L_g: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
     L_yy: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    mu_y: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_xx: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_xtheta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_xy: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_thetax: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_thetatheta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_thetay: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_yx: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_ytheta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    C_thetax: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_g_thetax: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    L_g_thetatheta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    C_theta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    D_X: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    D_Y: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    origin: tuple[tuple[str, str], ...] = eqx.field(static=True, default=())
 
     def __check_init__(self):
-        for name, floor in (("mu_g", "> 0"), ("L_g", "> 0"), ("L_yy", ">= 0")):
-            value = getattr(self, name)
+        for name, value in self.items():
             if value is None or traced(value):
                 continue
-            if value.shape != () or not np.isfinite(value) or value < 0 or (floor == "> 0" and value == 0):
+            positive = name in ("mu_g", "L_g")
+            if value.shape != () or not np.isfinite(value) or value < 0 or (positive and value == 0):
+                floor = "> 0" if positive else ">= 0"
                 raise ValueError(f"Constants: {name} must be a finite number {floor}, given {value}")
-        mu_g, L_g = self.mu_g, self.L_g
-        if mu_g is not None and L_g is not None and not traced(mu_g) and not traced(L_g) and mu_g > L_g:
-            raise ValueError(f"Constants: mu_g <= L_g is needed, given mu_g = {mu_g} and L_g = {L_g}")
+        for low, high in (("mu_g", "L_g"), ("mu_y", "L_yy")):
+            least, most = getattr(self, low), getattr(self, high)
+            if least is not None and most is not None and not traced(least) and not traced(most) and least > most:
+                raise ValueError(f"Constants: {low} <= {high} is needed, given {low} = {least} and {high} = {most}")
+        for name, origin in self.origin:
+            if name not in dict(self.items()) or origin not in ("exact", "given", "estimated"):
+                raise ValueError(
+                    'Constants: origin takes pairs (name of a constant, "exact" | "given" | "estimated"), '
+                    f"given ({name!r}, {origin!r})"
+                )
+
+    def items(self) -> list[tuple[str, Array | np.ndarray | None]]:
+        """(name, value) of every constant, in the order of the fields."""
+        return [(name, value) for name, value in vars(self).items() if name != "origin"]
+
+    def origin_of(self, name: str) -> str | None:
+        """ "exact", "given" or "estimated"; None for a constant that is unknown."""
+        return None if getattr(self, name) is None else dict(self.origin).get(name, "given")
 
 
 class Derivatives(eqx.Module):
