@@ -17,6 +17,7 @@ from bisaddle.methods.base import Method, State
 from bisaddle.problem import Point, Problem
 from bisaddle.progress import Progress
 from bisaddle.result import Record, Result, Status, best_of, trace_of
+from bisaddle.theory.assumptions import quick_check
 from bisaddle.trees import Number
 
 # steps written out in the body of the compiled loop, measured in benchmarks/loop.py
@@ -44,6 +45,7 @@ def solve(
     tau: Number = 1.0,
     callback: Callable[[Record], Any] | None = None,
     progress: bool | None = None,
+    check: bool = False,
 ) -> Result:
     """Run a method until the certificate says that the point is stationary, or a limit says stop.
 
@@ -52,9 +54,15 @@ def solve(
     every: steps between records (certificate, trace, stop rules, callback); None records 100 times, at least every 1000
     steps. measure, sigma, tau: of the gap, as in certify; measure None is "projection" where x_set can project.
     callback: gets a Record; what it returns stops the run if true. progress: a bar; None shows one on a terminal.
+    check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with the
+    witness if one fails; theory.check_assumptions is the thorough form.
     """
     _check_limits(tol, max_steps, max_seconds, every)
     deadline = None if max_seconds is None else time.perf_counter() + max_seconds
+    if check:
+        report = quick_check(problem, start)
+        if not report.ok:
+            raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
     if method is None:
         method = default_method(problem, start, int(max_steps))
     if not isinstance(method, Method):

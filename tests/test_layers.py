@@ -21,6 +21,7 @@ ALLOWED = {
     "methods": {"trees", "sets", "problem", "validate", "oracle", "schedules"},
     # a certificate never trusts the method that it judges
     "certificate": {"trees", "sets", "problem", "validate", "oracle", "lower"},
+    "theory": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},
     "derivatives": {"trees", "problem", "validate", "oracle", "lower"},
     "defaults": {"trees", "problem", "validate", "oracle", "lower", "schedules", "methods"},
     "progress": {"certificate"},

@@ -13,10 +13,10 @@ from bisaddle.theory.constants import (
     Smoothness,
     Start,
     Tracking,
+    constants_of,
     derive_smoothness,
     derive_sums,
     derive_tracking,
-    constants_of,
     step_numbers,
 )
 from bisaddle.theory.steps import Plan, check_eps, check_K, check_method, order_of, regime_of, steps_for

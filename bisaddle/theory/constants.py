@@ -154,7 +154,7 @@ def derive_smoothness(c: dict[str, float]) -> Smoothness:
 
 def step_numbers(steps: StepSizes) -> dict[str, float]:
     """The numbers of constant step sizes, by name; alpha = eta = mu = 0 and sigma = 0 where absent."""
-    numbers = dict.fromkeys(("alpha", "eta", "gamma", "tau", "sigma", "mu"), 0.0)
+    numbers: dict[str, float] = {name: 0.0 for name in ("alpha", "eta", "gamma", "tau", "sigma", "mu")}
     for name, schedule in vars(steps).items():
         if schedule is None:
             continue
@@ -204,7 +204,7 @@ def derive_tracking(c: dict[str, float], smooth: Smoothness, step: dict[str, flo
 
 
 def sums(given: Constants | Problem, steps: StepSizes, start: Start) -> Sums:
-    """Gamma_1 .. Gamma_6 and B_1 .. B_4  [AYH25, Lemmas 4.6-4.8, Theorems 5.1 and 5.4], as docs/theory.md corrects them.
+    """Gamma_1 .. Gamma_6 and B_1 .. B_4 as docs/theory.md corrects them  [AYH25, Lemmas 4.6-4.8, Theorems 5.1, 5.4].
 
     Every sum over k is a convolution of geometric sequences, and the sum of a convolution is at most the product of the
     sums (Lemma 8.1).

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import jax.numpy as jnp
 import numpy as np
 
 from bisaddle.problem import Constants, Problem
@@ -43,7 +44,7 @@ class Plan:
     K: int | None
 
     def __str__(self) -> str:
-        numbers = ", ".join(f"{name} = {value:.4g}" for name, value in self.steps.at(np.int32(0)).items())
+        numbers = ", ".join(f"{name} = {value:.4g}" for name, value in self.steps.at(jnp.asarray(0)).items())
         return f"{self.method}, {self.regime}, K = {self.K}: {numbers}\n{self.promise}"
 
 
@@ -101,9 +102,9 @@ def steps_for(
         experiment             opf gamma = nu K^(-2/3), mu = nu K^(-1/3);  fp gamma = nu K^(-1/2), mu = nu K^(-1/4),
                                tau = 0.7; both sigma = 1 / mu;  morbit alpha = K^(-2/5), tau = sigma = nu K^(-3/5)
 
-    regime: "auto" finds it from L_yy (0: linear) and mu_y (> 0: strongly concave). eps sets K by iterations_for's order.
-    nu: of the experiment only. tau: of fp, instead of the default. morbit's alpha, tau, sigma are its lower, upper and
-    weight steps  [GLRW23].
+    regime: "auto" finds it from L_yy (0: linear) and mu_y (> 0: strongly concave). eps sets K, by the corollary's
+    order. nu: of the experiment only. tau: of fp, instead of the default. morbit's alpha, tau, sigma are its lower,
+    upper and weight steps  [GLRW23].
     Needs: mu_g and L_g with a lower level, L_yy with a max player; mu_y > 0 for "strongly-concave".
     """
     check_method(method)
@@ -136,21 +137,27 @@ def steps_for(
 
 def _upper_steps(kappa: float, K: float, method: str, regime: str, nu: float, tau: float | None) -> dict[str, float]:
     """gamma, mu and tau, before gamma is capped."""
+    numbers = {name: scale * K**exponent for name, (scale, exponent) in powers(kappa, method, regime, nu, tau).items()}
+    return numbers | ({"mu": 0.0} if regime == "strongly-concave" else {})
+
+
+def powers(kappa: float, method: str, regime: str, nu: float, tau: float | None) -> dict[str, tuple[float, float]]:
+    """name -> (scale, exponent) of each schedule that is scale K^exponent."""
     if method == "morbit":
-        return {"alpha": K ** (-2 / 5), "tau": nu * K ** (-3 / 5), "sigma": nu * K ** (-3 / 5)}
+        return {"alpha": (1.0, -2 / 5), "tau": (nu, -3 / 5), "sigma": (nu, -3 / 5)}
     if regime == "experiment":
         if method == "opf":
-            return {"gamma": nu * K ** (-2 / 3), "mu": nu * K ** (-1 / 3)}
-        return {"gamma": nu * K ** (-1 / 2), "mu": nu * K ** (-1 / 4), "tau": 0.7 if tau is None else tau}
+            return {"gamma": (nu, -2 / 3), "mu": (nu, -1 / 3)}
+        return {"gamma": (nu, -1 / 2), "mu": (nu, -1 / 4), "tau": (0.7 if tau is None else tau, 0.0)}
     if method == "opf":
         if regime == "linear":
-            return {"gamma": (kappa * K) ** (-2 / 3), "mu": kappa**2 * K ** (-1 / 3)}
-        return {"gamma": (kappa * K) ** (-3 / 4), "mu": kappa ** (3 / 4) * K ** (-1 / 4)}
+            return {"gamma": (kappa ** (-2 / 3), -2 / 3), "mu": (kappa**2, -1 / 3)}
+        return {"gamma": (kappa ** (-3 / 4), -3 / 4), "mu": (kappa ** (3 / 4), -1 / 4)}
     tau = kappa**-3 if tau is None else tau
     if regime == "strongly-concave":
-        return {"gamma": kappa ** (3 / 2) * K ** (-1 / 2), "mu": 0.0, "tau": tau}
-    mu = kappa ** (3 / 5) * K ** (-1 / 5)
-    return {"gamma": mu**3 / (tau * kappa**3), "mu": mu, "tau": tau}
+        return {"gamma": (kappa ** (3 / 2), -1 / 2), "tau": (tau, 0.0)}
+    # gamma = mu^3 / (tau kappa^3)
+    return {"gamma": (kappa ** (-6 / 5) / tau, -3 / 5), "mu": (kappa ** (3 / 5), -1 / 5), "tau": (tau, 0.0)}
 
 
 def _sigma(c: dict[str, float], mu: float, regime: str) -> float:
@@ -227,6 +234,6 @@ def check_eps(eps: Number | None) -> float:
 
 
 def check_K(K: Number) -> int:
-    if not (np.isfinite(K) and K > 0):
+    if not (math.isfinite(K) and K > 0):
         raise ValueError(f"K must be a finite number of steps >= 1, given {K}")
-    return max(1, math.ceil(float(K)))
+    return max(1, math.ceil(K))

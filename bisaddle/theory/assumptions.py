@@ -1,0 +1,266 @@
+"""check_assumptions: evidence for or against each assumption, from samples, with a witness where one fails  [AYH25]."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, PyTree
+
+from bisaddle import oracle, trees
+from bisaddle.lower import operator_norm, spectrum
+from bisaddle.problem import Point, Problem
+from bisaddle.theory.estimate import derivative_norms
+from bisaddle.theory.lanczos import lower_spectrum
+from bisaddle.theory.sampling import sampled
+from bisaddle.validate import check_problem_at
+
+# a derivative that grows by more than this when theta goes ten times as far is not Lipschitz over all theta
+GROWTH = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One assumption: verdict is "supported", "fails" or "bounded theta only"; witness, where it fails."""
+
+    assumption: str
+    verdict: str
+    evidence: str
+    witness: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class AssumptionReport:
+    """The findings. Samples can refute an assumption, never prove it: ok means that none was refuted."""
+
+    findings: tuple[Finding, ...]
+    samples: int
+
+    @property
+    def failed(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.verdict == "fails")
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+    def __str__(self) -> str:
+        lines = [f"assumptions on {self.samples} sampled points:"]
+        for finding in self.findings:
+            lines.append(f"  {finding.verdict:18}  {finding.assumption}: {finding.evidence}")
+            for name, value in (finding.witness or {}).items():
+                lines.append(f"{'':22}{name} = {_shown(value)}")
+        return "\n".join(lines)
+
+
+def check_assumptions(problem: Problem, key: Array, point: Point, *, samples: int = 8) -> AssumptionReport:
+    """Assumptions 2.1-2.4 tried at `samples` points of X x Y, half of them extreme points  [AYH25].
+
+        finite values        f, g and their gradients at every sample
+        2.1 concavity        <f_y(y) - f_y(y'), y - y'> <= 0 for sampled pairs, and along the least curvature of -f_yy
+        2.1, 2.2 Lipschitz   norms of the derivatives; do they grow when theta is moved ten and a hundred times as far?
+        2.2 strong convexity smallest eigenvalue of g_theta_theta (Lanczos, over corners of X too)
+        2.3 |f_theta|        at theta*(x)
+        2.4 compact sets     diameters
+
+    point fixes the shapes, and where theta starts. A finding that fails comes with its witness.
+    """
+    check_problem_at(problem, point)
+    if samples < 2:
+        raise ValueError(f"check_assumptions needs samples >= 2, given {samples}")
+    points = sampled(problem, key, point, samples)
+    findings = [_finite(problem, points)]
+    if findings[0].verdict == "fails":  # nothing else can be computed
+        return AssumptionReport(tuple(findings), samples)
+    if problem.lower is not None:
+        findings.append(_strongly_convex(problem, points))
+    if problem.y_set is not None:
+        findings.append(_concave(problem, points, key))
+    findings += _lipschitz(problem, points, key)
+    findings.append(_compact(problem, point))
+    return AssumptionReport(tuple(findings), samples)
+
+
+def quick_check(problem: Problem, point: Point) -> AssumptionReport:
+    """The cheap form that solve(..., check=True) runs: finite values, curvature of g, concavity in y, at 4 points."""
+    check_problem_at(problem, point)
+    key = jax.random.key(0)
+    points = sampled(problem, key, point, 4)
+    findings = [_finite(problem, points)]
+    if findings[0].verdict != "fails":
+        if problem.lower is not None:
+            findings.append(_curvature_seen(problem, points))
+        if problem.y_set is not None:
+            findings.append(_concave(problem, points, key))
+    return AssumptionReport(tuple(findings), 4)
+
+
+def _pick(points: Point, i: int) -> Point:
+    return jax.tree.map(lambda leaf: leaf[i], points)
+
+
+@jax.jit
+def _all_finite(problem: Problem, points: Point) -> Array:
+    def one(p):
+        values = [oracle.upper_value(problem, p.x, p.theta, p.y), *oracle.upper_gradients(problem, p.x, p.theta, p.y)]
+        if problem.lower is not None:
+            values += [problem.lower(p.x, p.theta, problem.data), oracle.lower_gradient(problem, p.x, p.theta)]
+        return trees.all_finite((p, values))
+
+    return lax.map(one, points)
+
+
+def _finite(problem: Problem, points: Point) -> Finding:
+    fine = np.asarray(_all_finite(problem, points))
+    if np.all(fine):
+        return Finding("finite values", "supported", "f, g and their gradients are finite at every sample")
+    where = _pick(points, int(np.argmin(fine)))
+    evidence = f"NaN or infinity at {int(np.sum(~fine))} of {len(fine)} samples"
+    return Finding("finite values", "fails", evidence, {"x": where.x, "theta": where.theta, "y": where.y})
+
+
+def _too_flat(least: float, most: float, size: int, dtype) -> bool:
+    return not least > 10 * size**0.5 * float(jnp.finfo(dtype).eps) * abs(most)
+
+
+def _strongly_convex(problem: Problem, points: Point) -> Finding:
+    found = lower_spectrum(problem, points, tolerance=1e-2)
+    name = "2.2 g strongly convex in theta"
+    size = trees.size(found.mu_direction)
+    if _too_flat(found.mu_g, found.L_g, size, trees.dtype_of(points.theta)):
+        evidence = f"g_theta_theta has the eigenvalue {found.mu_g:.3g} (largest: {found.L_g:.3g}); add a ridge term"
+        witness = {"x": found.mu_point.x, "theta": found.mu_point.theta, "direction": found.mu_direction}
+        return Finding(name, "fails", evidence, witness)
+    evidence = f"eigenvalues within [{found.mu_g:.4g}, {found.L_g:.4g}] at {found.tried} points, {found.hvps} products"
+    return Finding(name, "supported", evidence)
+
+
+@jax.jit
+def _spectra(problem: Problem, points: Point) -> tuple[Array, Array]:
+    return lax.map(lambda p: spectrum(problem, p.x, p.theta), points)
+
+
+def _curvature_seen(problem: Problem, points: Point) -> Finding:
+    lows, highs = (np.asarray(value) for value in _spectra(problem, points))
+    i = int(np.argmin(lows))
+    name, where = "2.2 g strongly convex in theta", _pick(points, i)
+    if _too_flat(lows[i], np.max(highs), trees.size(where.theta), trees.dtype_of(where.theta)):
+        evidence = f"g_theta_theta has an eigenvalue of at most {lows[i]:.3g} (largest: {np.max(highs):.3g}); "
+        return Finding(name, "fails", evidence + "add a ridge term", {"x": where.x, "theta": where.theta})
+    return Finding(name, "supported", f"eigenvalues within [{lows[i]:.4g}, {np.max(highs):.4g}] at {len(lows)} points")
+
+
+@jax.jit
+def _bends(problem: Problem, points: Point, key: Array) -> tuple[Array, Array, PyTree, PyTree]:
+    """The largest <f_y(y) - f_y(y'), y - y'> / |y - y'|^2 at each sample, the scale of f_y's changes, and its pair."""
+
+    def one(arguments):
+        p, key = arguments
+        f_y = lambda y: oracle.upper_gradients(problem, p.x, p.theta, y)[2]
+        curved = lambda e: jax.jvp(f_y, (p.y,), (e,))[1]
+        most = operator_norm(curved, p.y)
+
+        def climb(_, e):  # towards the direction in which f bends up most
+            e = trees.add_scaled(curved(e), most, e)
+            length = trees.norm(e)
+            return trees.scale(1 / jnp.where(length > 0, length, 1), e)
+
+        direction = lax.fori_loop(0, 30, climb, trees.random_like(key, p.y))
+        reach = 0.1 * problem.y_set.diameter(p.y)
+        others = [problem.y_set.project(trees.add_scaled(p.y, sign * reach, direction)) for sign in (1.0, -1.0)]
+        others.append(problem.y_set.project(trees.add_scaled(p.y, 10 * reach, trees.random_like(key, p.y))))
+
+        def bend(other):
+            apart = trees.subtract(other, p.y)
+            change = trees.subtract(f_y(other), f_y(p.y))
+            square = trees.dot(apart, apart)
+            safe = jnp.where(square > 0, square, jnp.inf)
+            return trees.dot(change, apart) / safe, trees.norm(change) / jnp.sqrt(safe)
+
+        bends, scales = (jnp.stack(part) for part in zip(*(bend(other) for other in others), strict=True))
+        worst = jnp.argmax(bends)
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *others)
+        return bends[worst], jnp.maximum(jnp.max(scales), most), p.y, jax.tree.map(lambda leaf: leaf[worst], stacked)
+
+    count = jax.tree.leaves(points)[0].shape[0]
+    return lax.map(one, (points, jax.random.split(key, count)))
+
+
+def _concave(problem: Problem, points: Point, key: Array) -> Finding:
+    bends, scales, here, there = _bends(problem, points, key)
+    bends, scales = np.asarray(bends), np.asarray(scales)
+    rounding = float(jnp.sqrt(jnp.finfo(trees.dtype_of(points.y)).eps))
+    i = int(np.argmax(bends))
+    name = "2.1 f concave in y"
+    if bends[i] > rounding * (1e-3 + scales[i]):
+        where = _pick(points, i)
+        pick = lambda tree: jax.tree.map(lambda leaf: leaf[i], tree)
+        evidence = f"<f_y(y) - f_y(y'), y - y'> = {bends[i]:.3g} |y - y'|^2 > 0 for the pair below"
+        return Finding(
+            name, "fails", evidence, {"x": where.x, "theta": where.theta, "y": pick(here), "y'": pick(there)}
+        )
+    kind = "linear" if np.max(scales) <= rounding else "concave"
+    evidence = f"{kind} along {3 * len(bends)} pairs, those of least curvature among them; curvature at most "
+    return Finding(name, "supported", evidence + f"{np.max(scales):.3g}")
+
+
+@jax.jit
+def _norms_far_out(problem: Problem, points: Point, key: Array) -> dict[str, Array]:
+    """Norms of the derivatives with theta moved 1, 10 and 100 times (1 + |theta|) away."""
+
+    def one(arguments):
+        p, key = arguments
+        if problem.lower is None:
+            return {name: value[None] for name, value in derivative_norms(problem, p).items()}
+        direction = trees.random_like(key, p.theta)
+        unit = trees.scale((1 + trees.norm(p.theta)) / trees.norm(direction), direction)
+        found = lax.map(
+            lambda far: (
+                derivative_norms(problem, Point(p.x, trees.add_scaled(p.theta, far, unit), p.y))
+                | {"L_g": spectrum(problem, p.x, trees.add_scaled(p.theta, far, unit))[1]}
+            ),
+            jnp.array([0.0, 1.0, 10.0, 100.0]),
+        )
+        return found
+
+    count = jax.tree.leaves(points)[0].shape[0]
+    found = lax.map(one, (points, jax.random.split(key, count)))
+    return {name: jnp.max(value, axis=0) for name, value in found.items()}
+
+
+def _lipschitz(problem: Problem, points: Point, key: Array) -> list[Finding]:
+    norms = {name: np.asarray(value) for name, value in _norms_far_out(problem, points, key).items()}
+    norms.pop("mu_y", None)
+    C_theta = norms.pop("C_theta", None)
+    growing = [name for name, v in norms.items() if len(v) > 1 and v[3] > GROWTH * v[2] and v[2] > GROWTH * v[1] > 0]
+    shown = ", ".join(f"{name} {value[0]:.3g}" for name, value in norms.items())
+    name = "2.1, 2.2 Lipschitz derivatives"
+    if growing:
+        evidence = (
+            f"{', '.join(growing)} grow with |theta|, so the constants hold on bounded sets of theta only, as the runs "
+            f"stay in one (Lemma 4.1); near the start {shown}"
+        )
+        findings = [Finding(name, "bounded theta only", evidence)]
+    else:
+        findings = [Finding(name, "supported", f"no growth far out; near the start {shown}")]
+    if C_theta is not None:
+        fine = bool(np.all(np.isfinite(C_theta)))
+        evidence = f"largest |f_theta(x, theta*(x), y)| met: {C_theta[0]:.3g}"
+        findings.append(Finding("2.3 f_theta bounded", "supported" if fine else "fails", evidence))
+    return findings
+
+
+def _compact(problem: Problem, point: Point) -> Finding:
+    diameters = {"D_X": float(problem.x_set.diameter(point.x))}
+    if problem.y_set is not None:
+        diameters["D_Y"] = float(problem.y_set.diameter(point.y))
+    fine = all(np.isfinite(value) for value in diameters.values())
+    evidence = ", ".join(f"{name} = {value:.4g}" for name, value in diameters.items())
+    return Finding("2.4 compact sets", "supported" if fine else "fails", evidence)
+
+
+def _shown(value: PyTree) -> str:
+    shown = jax.tree.map(lambda a: np.array2string(np.asarray(a), precision=4, threshold=8), value)
+    return str(shown).replace("'", "").replace("\n", "")

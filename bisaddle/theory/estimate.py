@@ -1,0 +1,205 @@
+"""Constants by sampling, matrix-free: Lanczos for mu_g and L_g, norms of derivatives and difference quotients else."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from bisaddle import oracle, trees
+from bisaddle.lower import extreme_eigenvalues, operator_norm, solve_lower
+from bisaddle.problem import Constants, Point, Problem
+from bisaddle.theory.lanczos import lower_spectrum
+from bisaddle.theory.sampling import sampled
+from bisaddle.trees import Number
+from bisaddle.validate import check_problem_at
+
+POWER_STEPS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimates:
+    """constants, each marked exact, given or estimated; how, a sentence for each estimated one; hvps, Hessian-vector
+    products of g spent; converged, whether both ends of the spectrum met the tolerance."""
+
+    constants: Constants
+    how: dict[str, str]
+    hvps: int
+    converged: bool
+
+    def __str__(self) -> str:
+        lines = [f"constants, {self.hvps} Hessian-vector products:"]
+        for name, value in self.constants.items():
+            if value is not None:
+                origin = self.constants.origin_of(name)
+                lines.append(f"  {name:15} {float(value):12.6g}  {origin:9}  {self.how.get(name, '')}".rstrip())
+        return "\n".join(lines)
+
+
+def estimate_constants(
+    problem: Problem, key: Array, point: Point, *, samples: int = 8, tolerance: Number = 2e-3
+) -> Estimates:
+    """Every constant of the assumptions that problem.constants lacks, from samples: estimates, mostly from below.
+
+        mu_g, L_g          Lanczos with full reorthogonalisation, to a relative residual `tolerance`
+        L_xx .. L_yy       norms of the second derivatives of f, by power iteration, and difference quotients of f_x, ..
+        mu_y               least eigenvalue of -f_yy, by Lanczos
+        C_thetax           norm of g_theta_x by power iteration
+        L_g_thetax, _thetatheta   quotients of the norm of a difference over |dx| + |dtheta|
+        C_theta            largest |f_theta(x, theta*(x), y)|
+        D_X, D_Y           exact, from the sets
+
+    at `samples` points of X x Y, half of them extreme points, theta between theta*(x) and the point's. What is given or
+    exact is kept. dataclasses.replace(problem, constants=estimate.constants) puts them in force.
+    """
+    check_problem_at(problem, point)
+    if samples < 2:
+        raise ValueError(f"estimate_constants needs samples >= 2, given {samples}")
+    if not 0 < tolerance < 1:
+        raise ValueError(f"tolerance must lie in (0, 1), given {tolerance}")
+    known = problem.constants
+    points = sampled(problem, key, point, samples)
+    found, how, exact, hvps, converged = {}, {}, {}, 0, True
+    if problem.lower is not None and (known.mu_g is None or known.L_g is None):
+        ends = lower_spectrum(problem, points, tolerance=float(tolerance))
+        hvps = ends.hvps
+        if not ends.mu_g > 0:
+            raise ValueError(
+                f"the lower function must be strongly convex in theta, given a Hessian with eigenvalue "
+                f"{ends.mu_g:.3g}; theory.check_assumptions shows where; add a ridge term"
+            )
+        converged = max(ends.mu_residual / ends.mu_g, ends.L_residual / ends.L_g) <= float(tolerance)
+        found |= {"mu_g": ends.mu_g, "L_g": ends.L_g}
+        for name, residual in (("mu_g", ends.mu_residual / ends.mu_g), ("L_g", ends.L_residual / ends.L_g)):
+            how[name] = f"Lanczos over {ends.tried} points, {hvps} products in all, relative residual {residual:.1e}"
+    names = _names(problem)
+    measured = {name: float(value) for name, value in _measure(problem, points).items()}
+    pairs = f"{samples} points and {samples - 1} pairs"
+    for name in names:
+        found[name] = measured[name]
+        how[name] = f"norms of the derivative and difference quotients over {pairs}"
+    if "C_theta" in found:
+        how["C_theta"] = f"largest of {samples} points, at theta*(x)"
+    if "mu_y" in found:
+        found["mu_y"] = 0.0 if found["mu_y"] <= 1e-8 * found["L_yy"] else min(found["mu_y"], found["L_yy"])
+        how["mu_y"] = f"Lanczos on -f_yy at {samples} points"
+    exact["D_X"] = float(problem.x_set.diameter(point.x))
+    if problem.y_set is not None:
+        exact["D_Y"] = float(problem.y_set.diameter(point.y))
+    return Estimates(*_merged(known, found, how, exact), hvps, converged)
+
+
+def _merged(known: Constants, found: dict, how: dict, exact: dict) -> tuple[Constants, dict[str, str]]:
+    values, origin = {}, []
+    for name, value in known.items():
+        if value is not None:
+            values[name] = value
+            origin.append((name, known.origin_of(name)))
+        elif name in exact:
+            values[name] = exact[name]
+            origin.append((name, "exact"))
+        elif name in found:
+            values[name] = found[name]
+            origin.append((name, "estimated"))
+    # a sampled end may cross one that was given
+    for low, high in (("mu_g", "L_g"), ("mu_y", "L_yy")):
+        if low in values and high in values and values[low] > values[high]:
+            changed = low if dict(origin)[low] == "estimated" else high
+            values[changed] = values[high if changed == low else low]
+    estimated = {name for name, kind in origin if kind == "estimated"}
+    return Constants(**values, origin=tuple(origin)), {name: text for name, text in how.items() if name in estimated}
+
+
+def _names(problem: Problem) -> tuple[str, ...]:
+    """The sampled constants that this problem has."""
+    lower, ascent = problem.lower is not None, problem.y_set is not None
+    names = ("L_xx",)
+    if lower:
+        names += ("L_xtheta", "L_thetax", "L_thetatheta", "C_thetax", "L_g_thetax", "L_g_thetatheta", "C_theta")
+    if ascent:
+        names += ("L_xy", "L_yx", "L_yy", "mu_y")
+    return (*names, "L_thetay", "L_ytheta") if lower and ascent else names
+
+
+@jax.jit
+def _measure(problem: Problem, points: Point) -> dict[str, Array]:
+    first = jax.tree.map(lambda leaf: leaf[:-1], points)
+    second = jax.tree.map(lambda leaf: leaf[1:], points)
+    local = jax.lax.map(lambda point: derivative_norms(problem, point), points)
+    across = jax.lax.map(lambda pair: _quotients(problem, *pair), (first, second))
+    found = {name: jnp.min(value) if name == "mu_y" else jnp.max(value) for name, value in local.items()}
+    for name, value in across.items():
+        found[name] = jnp.maximum(found.get(name, 0.0), jnp.max(value))
+    return found
+
+
+_GRADIENT = ("x", "theta", "y")
+
+
+def derivative_norms(problem: Problem, point: Point) -> dict[str, Array]:
+    """Norms of the derivatives at one point."""
+    parts = [part for part in range(3) if (point.x, point.theta, point.y)[part] is not None]
+    at = [point.x, point.theta, point.y]
+    found = {}
+    for row in parts:
+        for column in parts:
+            if column < row:  # f_xy is the transpose of f_yx
+                found[f"L_{_GRADIENT[row]}{_GRADIENT[column]}"] = found[f"L_{_GRADIENT[column]}{_GRADIENT[row]}"]
+                continue
+
+            def gradient(value, row=row, column=column):
+                moved = [value if part == column else at[part] for part in range(3)]
+                return oracle.upper_gradients(problem, *moved)[row]
+
+            found[f"L_{_GRADIENT[row]}{_GRADIENT[column]}"] = operator_norm(
+                lambda e, g=gradient, c=column: jax.jvp(g, (at[c],), (e,))[1], at[column], POWER_STEPS
+            )
+    if point.y is not None:
+
+        def minus_f_y(y):
+            return trees.scale(-1.0, oracle.upper_gradients(problem, point.x, point.theta, y)[2])
+
+        found["mu_y"], most = extreme_eigenvalues(lambda e: jax.jvp(minus_f_y, (point.y,), (e,))[1], point.y)
+        found["L_yy"] = jnp.maximum(found["L_yy"], most)
+    if problem.lower is not None:
+        found["C_thetax"] = operator_norm(
+            lambda w: oracle.cross_product(problem, point.x, point.theta, w), point.theta, POWER_STEPS
+        )
+        solved, _ = solve_lower(problem, point.x, point.theta, 1e-8)
+        found["C_theta"] = trees.norm(oracle.upper_gradients(problem, point.x, solved, point.y)[1])
+    return found
+
+
+def _quotients(problem: Problem, first: Point, second: Point) -> dict[str, Array]:
+    """|change of a gradient| / |change of one variable|, from the first point towards the second."""
+    found = {}
+    start, end = (first.x, first.theta, first.y), (second.x, second.theta, second.y)
+    before = oracle.upper_gradients(problem, *start)
+    for column in range(3):
+        if start[column] is None:
+            continue
+        moved = [end[part] if part == column else start[part] for part in range(3)]
+        length = trees.norm(trees.subtract(end[column], start[column]))
+        safe = jnp.where(length > 0, length, jnp.inf)
+        for row, gradient in enumerate(oracle.upper_gradients(problem, *moved)):
+            if start[row] is not None:
+                change = trees.norm(trees.subtract(gradient, before[row]))
+                found[f"L_{_GRADIENT[row]}{_GRADIENT[column]}"] = change / safe
+    if problem.lower is not None:
+        for name, product in (("L_g_thetax", oracle.cross_product), ("L_g_thetatheta", oracle.hessian_product)):
+            sizes = [
+                _operator_change(problem, product, first, Point(x, theta, first.y))
+                for x, theta in ((second.x, first.theta), (first.x, second.theta))
+            ]
+            found[name] = jnp.maximum(*sizes)
+    return found
+
+
+def _operator_change(problem: Problem, product, first: Point, second: Point) -> Array:
+    """|A(first) - A(second)| / (|dx| + |dtheta|) for A = g_theta_x or g_theta_theta"""
+
+    def change(w):
+        return trees.subtract(product(problem, first.x, first.theta, w), product(problem, second.x, second.theta, w))
+
+    length = trees.norm(trees.subtract(second.x, first.x)) + trees.norm(trees.subtract(second.theta, first.theta))
+    return operator_norm(change, first.theta, POWER_STEPS) / jnp.where(length > 0, length, jnp.inf)
