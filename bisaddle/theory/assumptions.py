@@ -155,6 +155,8 @@ def _curvature_seen(problem: Problem, points: Point) -> Finding:
 @jax.jit
 def _bends(problem: Problem, points: Point, key: Array) -> tuple[Array, Array, PyTree, PyTree]:
     """The largest <f_y(y) - f_y(y'), y - y'> / |y - y'|^2 at each sample, the scale of f_y's changes, and its pair."""
+    y_set = problem.y_set
+    assert y_set is not None
 
     def one(arguments):
         p, key = arguments
@@ -168,9 +170,9 @@ def _bends(problem: Problem, points: Point, key: Array) -> tuple[Array, Array, P
             return trees.scale(1 / jnp.where(length > 0, length, 1), e)
 
         direction = lax.fori_loop(0, 30, climb, trees.random_like(key, p.y))
-        reach = 0.1 * problem.y_set.diameter(p.y)
-        others = [problem.y_set.project(trees.add_scaled(p.y, sign * reach, direction)) for sign in (1.0, -1.0)]
-        others.append(problem.y_set.project(trees.add_scaled(p.y, 10 * reach, trees.random_like(key, p.y))))
+        reach = 0.1 * y_set.diameter(p.y)
+        others = [y_set.project(trees.add_scaled(p.y, sign * reach, direction)) for sign in (1.0, -1.0)]
+        others.append(y_set.project(trees.add_scaled(p.y, 10 * reach, trees.random_like(key, p.y))))
 
         def bend(other):
             apart = trees.subtract(other, p.y)
