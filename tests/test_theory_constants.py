@@ -9,10 +9,11 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import theory
+from bisaddle.theory.lanczos import lanczos
 from tests import registry
 from tests import theory_family as family
 
-# -- mu_g and L_g of quadratics with a known spectrum, the Hessian only ever a product -----------------------------------
+# -- mu_g and L_g of quadratics with a known spectrum, the Hessian only ever a product ---------------------------------
 
 SPECTRA = ("uniform", "logarithmic", "low outlier", "high outlier", "two clusters")
 
@@ -72,11 +73,22 @@ def _check_spectrum(seed, size, spectrum, kappa, record):
     return found
 
 
-@pytest.mark.parametrize("spectrum", SPECTRA)
-def test_estimated_spectrum_of_small_quadratics(spectrum, record):
-    for seed, kappa in enumerate((1.5, 30.0, 1e4)):
-        found = _check_spectrum(seed, 60, spectrum, kappa, record)
-        assert "Lanczos" in found.how["mu_g"] and str(found.hvps) in str(found)
+@pytest.mark.parametrize("size", [1, 5, 60, 400])
+def test_lanczos_resolves_both_ends(size, record):
+    for seed, spectrum in enumerate(SPECTRA):
+        for kappa in (1.5, 300.0, 1e4):
+            problem, _, eigenvalues = _spectral(seed, max(size, 2), spectrum, kappa)
+            mirrors, eigenvalues = np.asarray(problem.data["mirrors"])[:, :size], eigenvalues[:size]
+            mirrors = mirrors / np.linalg.norm(mirrors, axis=1, keepdims=True)
+            product = lambda w, m=mirrors, e=eigenvalues: _reflected(e * _reflected(w, m), m[::-1])
+            found = lanczos(product, size, seed, 2e-3)
+            least, most = eigenvalues.min(), eigenvalues.max()
+            record(f"relative error of Lanczos, dimension {size}", max(found.least / least, most / found.most) - 1)
+            assert least * (1 - 1e-9) <= found.least <= least * 1.01
+            assert most * (1 + 1e-9) >= found.most >= most * 0.99
+            assert found.products <= size
+            gone = product(found.least_vector) - found.least * found.least_vector
+            assert np.linalg.norm(gone) <= found.least_residual + 1e-9 * most
 
 
 @pytest.mark.slow
@@ -85,3 +97,106 @@ def test_estimated_spectrum_of_fifty_quadratics(size, record):
     for i, spectrum in enumerate(SPECTRA):
         for j in range(2):
             _check_spectrum(100 * i + j, size, spectrum, (10.0, 300.0, 1e4)[(i + j) % 3], record)
+
+
+# -- exact constants, and estimates beside them ----------------------------------------------------------------------
+
+
+def _flat_family(seed, kind):
+    """A problem of the family whose lower Hessian does not depend on x: quadratic as a whole."""
+    data, start, half = family.draw(seed, kind)
+    data["A1"] = np.zeros_like(data["A1"])
+    return data, start, half
+
+
+@pytest.mark.parametrize("kind", family.KINDS)
+def test_exact_constants_of_quadratics(kind):
+    data, start, half = _flat_family(4, kind)
+    known = family.constants(data, start, half)
+    found = theory.exact_constants(family.problem_of(data, half), family.point_of(start))
+    for name, value in known.items():
+        assert found.origin_of(name) == "exact"
+        if name != "C_theta":
+            np.testing.assert_allclose(getattr(found, name), value, rtol=1e-9, atol=1e-12)
+    # C_theta is a bound: above the largest of many points
+    rng = np.random.default_rng(0)
+    x, y = half * rng.choice([-1, 1], (500, family.N)), rng.choice([-1, 1], (500, family.Q))
+    theta = np.linalg.solve(data["A0"], data["B"] @ x.T + data["c"][:, None]).T
+    sizes = np.linalg.norm(x @ data["R"] + y @ data["P"].T + theta @ data["S"], axis=1)
+    assert sizes.max() <= found.C_theta <= 10 * sizes.max()
+
+
+def test_exact_constants_need_a_quadratic_and_keep_what_was_given():
+    problem, start, _ = registry.PROBLEMS["wavy saddle"](0)
+    with pytest.raises(ValueError, match="exact_constants needs f or g quadratic.*use theory.estimate_constants"):
+        theory.exact_constants(problem, start)
+    data, begin, half = family.draw(4, "linear")  # a lower Hessian that depends on x: only f is quadratic
+    if np.any(data["A1"]):
+        found = theory.exact_constants(family.problem_of(data, half, bs.Constants(L_g=50.0)), family.point_of(begin))
+        assert found.mu_g is None and found.origin_of("L_g") == "given" and found.origin_of("L_xy") == "exact"
+    saddle, start, _ = registry.PROBLEMS["rock-paper-scissors"](0)
+    found = theory.exact_constants(saddle, start)
+    assert found.L_xx == 0 and found.L_yy == 0 and found.mu_g is None
+    np.testing.assert_allclose(found.L_xy, 3**0.5, rtol=1e-9)
+
+
+def test_estimates_lie_below_the_exact_constants_and_near_them():
+    data, start, half = family.draw(3, "concave")
+    assert np.any(data["A1"])
+    known = family.constants(data, start, half)
+    problem, point = family.problem_of(data, half), family.point_of(start)
+    found = theory.estimate_constants(problem, jax.random.key(0), point).constants
+    for name, value in known.items():
+        estimate, exact = float(getattr(found, name)), float(value)
+        assert estimate <= exact * (1 + 1e-6) if name != "mu_g" else estimate >= exact * (1 - 1e-6), name
+        if name not in ("C_thetax", "C_theta"):  # family.constants bounds these two from afar
+            assert abs(estimate - exact) <= 0.25 * exact, name
+    # the corner of X where the lower Hessian is largest is found, though the start is not there
+    np.testing.assert_allclose(found.L_g, known.L_g, rtol=1e-2)
+    np.testing.assert_allclose(found.mu_g, known.mu_g, rtol=1e-2)
+    with_both = dataclasses.replace(problem, constants=bs.Constants(mu_g=0.5, L_g=9.0))
+    kept = theory.estimate_constants(with_both, jax.random.key(0), point)
+    assert kept.hvps == 0 and kept.constants.L_g == 9.0 and kept.constants.origin_of("L_g") == "given"
+    assert "given" in theory.describe(kept.constants) and "L_L1" in theory.describe(kept.constants)
+
+
+def test_an_estimated_mu_g_never_makes_a_bound_of_an_estimate():
+    data, start, half = _flat_family(1, "concave")
+    problem = family.problem_of(data, half, bs.Constants(mu_g=0.5, origin=(("mu_g", "estimated"),)))
+    assert not bs.certify(problem, family.point_of(start)).error_is_bound
+
+
+def test_estimate_refuses_a_lower_level_that_is_not_strongly_convex():
+    data, start, half = _flat_family(1, "concave")
+    data["A0"] = data["A0"] - 1.5 * np.eye(family.M)
+    with pytest.raises(ValueError, match="must be strongly convex in theta, given a Hessian with eigenvalue -"):
+        theory.estimate_constants(family.problem_of(data, half), jax.random.key(0), family.point_of(start))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("divergence", [0.0, 0.3])
+def test_the_constants_of_multitask_hold_along_runs(divergence):
+    """Every constant bounds what sampling meets with theta in the ball that runs stay in."""
+    problem, start, _ = registry.PROBLEMS["Experiment 2" if divergence else "Experiment 1"](0)
+    known = problem.constants
+    assert all(known.origin_of(name) == "exact" for name, _ in known.items())
+    unknown = dataclasses.replace(problem, constants=bs.Constants())
+    found = theory.estimate_constants(unknown, jax.random.key(1), start, samples=12).constants
+    for name, value in known.items():
+        estimate = float(getattr(found, name))
+        if name in ("mu_g", "mu_y"):
+            assert estimate >= float(value) * (1 - 1e-6), name
+        else:
+            assert estimate <= float(value) * (1 + 1e-6), name
+    np.testing.assert_allclose(found.L_g, known.L_g, rtol=1e-2)
+    np.testing.assert_allclose(found.mu_g, known.mu_g, rtol=1e-2)
+    bound = theory.bound(problem, theory.steps_for(problem, "fp", K=1000), 1000, start)
+    assert np.isfinite(bound.total)
+
+
+def test_origin_is_checked():
+    with pytest.raises(ValueError, match="origin takes pairs"):
+        bs.Constants(mu_g=1.0, origin=(("mu_g", "guessed"),))
+    assert bs.Constants(mu_g=1.0).origin_of("mu_g") == "given" and bs.Constants().origin_of("mu_g") is None
+    with pytest.raises(ValueError, match="mu_y <= L_yy is needed"):
+        bs.Constants(mu_y=2.0, L_yy=1.0)

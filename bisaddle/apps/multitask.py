@@ -51,8 +51,9 @@ def regression(
     divergence = 0 is Experiment 1, > 0 Experiment 2 (without its constant). tasks: a list of
     (A_train, b_train, A_valid, b_valid), A with d columns, any row counts.
     form: "gram" costs d^2 a task and step, with derivatives by hand; "rows" costs n d, with automatic derivatives;
-    "auto" takes "gram" when n > d. Returns the problem, with exact mu_g and L_g, and the start
-    x = 0, lam = 1/2, theta = 0, y uniform.
+    "auto" takes "gram" when n > d. Returns the problem, with all its constants, and the start
+    x = 0, lam = 1/2, theta = 0, y uniform. The constants that depend on theta hold for |theta_i| <= r_i, a ball that
+    theta*(x) and every run from this start with alpha <= 2 / (mu_g + L_g) stay in.
     """
     tasks = [_check_task(i, task) for i, task in enumerate(tasks)]
     if not tasks:
@@ -72,10 +73,8 @@ def regression(
     scalars = (jnp.asarray(float(ridge)), jnp.asarray(float(divergence)))
     training = [(A, b) for A, b, _, _ in tasks]
     validation = [(A, b) for _, _, A, b in tasks]
-    # the Hessian of task i is lam_i^2 A'A/n + ridge I with lam_i anywhere in [0, 1]
-    steepest = max(np.linalg.norm(A, ord=2) ** 2 / len(A) for A, _ in training)
-    constants = Constants(mu_g=ridge, L_g=steepest + ridge, L_yy=divergence * T)
     sets = {"x_set": Product({"x": L1Ball(radius), "lam": Box(0.0, 1.0)}), "y_set": Simplex()}
+    constants = _constants(training, validation, float(radius), float(ridge), float(divergence))
     if form == "gram":
         data = GramData(*_gram(training), *_gram(validation), *scalars)
         by_hand = Derivatives(_f_x, _f_theta, _f_y, _g_theta, _g_theta_theta, _g_theta_x)
@@ -111,6 +110,31 @@ def _check_task(i: int, task: tuple) -> tuple[np.ndarray, ...]:
         if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
             raise ValueError(f"task {i}: A_{kind} and b_{kind} must be finite, given NaN or infinity")
     return arrays
+
+
+def _constants(training: list, validation: list, radius: float, ridge: float, divergence: float) -> Constants:
+    """Exact mu_g, L_g, L_yy, mu_y and diameters; for the others upper bounds by norms, block by block.
+
+        g_theta_i = lam (H (lam theta + (1 - lam) x) - c) + ridge theta,     |H| = h,     |Hx| <= q
+        r_i = max_lam lam ((1 - lam) q + |c|) / ridge:     |theta_i| <= r_i goes on to hold after a step of theta
+    """
+    T, norm = len(training), np.linalg.norm
+    h = np.array([norm(A, 2) ** 2 / len(A) for A, _ in training])
+    q = radius * np.sqrt(h) * [np.max(norm(A, axis=0)) / len(A) ** 0.5 for A, _ in training]
+    c = np.array([norm(A.T @ b / len(A)) for A, b in training])
+    lam = np.minimum(1, (q + c) / np.maximum(2 * q, np.finfo(float).tiny))
+    r = lam * ((1 - lam) * q + c) / ridge
+    v = np.array([norm(A, 2) ** 2 / len(A) for A, _ in validation])
+    slope = float(np.max(v * r + [norm(A.T @ b / len(A)) for A, b in validation]))  # of one validation loss in theta_i
+    along_lam = np.max(2 * h * r + q + c)
+    twist = float(np.max(h * np.maximum(np.hypot(1 + 2 * r + 2 * radius, 1), 2)))
+    exact = {"mu_g": ridge, "L_g": float(np.max(h)) + ridge, "L_yy": divergence * T, "mu_y": divergence * T}
+    exact |= {"D_X": float(np.hypot(2 * radius, T**0.5)), "D_Y": 2**0.5 if T > 1 else 0.0}
+    exact |= {"L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0}
+    exact |= {"L_thetatheta": float(np.max(v)), "L_thetay": slope, "L_ytheta": slope, "C_theta": slope}
+    exact |= {"C_thetax": float(np.hypot(norm(h) / 4, along_lam)), "L_g_thetax": twist}
+    exact |= {"L_g_thetatheta": 2 * float(np.max(h))}
+    return Constants(**exact, origin=tuple((name, "exact") for name in exact))
 
 
 def _gram(pairs: list) -> tuple[Array, Array, Array]:

@@ -19,6 +19,7 @@ from bisaddle.theory.constants import (
     derive_tracking,
     step_numbers,
 )
+from bisaddle.theory.sampling import bare
 from bisaddle.theory.steps import Plan, check_eps, check_K, check_method, order_of, regime_of, steps_for
 from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at
@@ -103,7 +104,7 @@ def bound(
     for name, value in (("drop", drop), ("gradient", gradient)):
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"{name} must be finite and >= 0, given {value}")
-    at = _at_start(problem, start)
+    at = _at_start(bare(problem), start)
     return _bound(_Setting(problem, start, at, drop, gradient), steps, check_K(K), method)
 
 
@@ -148,24 +149,24 @@ def iterations_for(
     if not isinstance(problem, Problem) or method == "morbit":
         raise ValueError('iterations_for with a start needs a Problem and method="opf" or "fp"; leave start out')
     check_problem_at(problem, start)
-    setting = _Setting(problem, start, _at_start(problem, start), drop, None)
+    setting = _Setting(problem, start, _at_start(bare(problem), start), drop, None)
 
-    def enough(K: float) -> bool:
+    def enough(K: int) -> bool:
         plan = steps_for(problem, method, K=K, regime=regime, tau=tau)
         try:
-            return _bound(setting, plan.steps, int(K), method).total <= eps
+            return _bound(setting, plan.steps, K, method).total <= eps
         except ValueError:  # steps outside the theorem, as the experiment's may be
             return False
 
-    low, high = 0.0, 1.0
+    low, high = 0, 1
     while not enough(high):
         low, high = high, 2 * high
-        if high > 1e60:
+        if high > 10**60:
             return Iterations(order, math.inf, method, regime)
-    while high - low > max(1.0, 1e-6 * high):
-        middle = math.floor((low + high) / 2)
+    while high - low > max(1, high // 10**6):
+        middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
-    return Iterations(order, high, method, regime)
+    return Iterations(order, float(high), method, regime)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +191,7 @@ def start_errors(problem: Problem, steps: StepSizes, start: Point, drop: Number 
     check_problem_at(problem, start)
     c = constants_of(problem, _ALL, start)
     smooth, step = derive_smoothness(c), step_numbers(steps)
-    setting = _Setting(problem, start, _at_start(problem, start), drop, None)
+    setting = _Setting(problem, start, _at_start(bare(problem), start), drop, None)
     return _start(setting, c, smooth, derive_tracking(c, smooth, step), step)
 
 

@@ -4,13 +4,13 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.lower import extreme_eigenvalues, operator_norm, solve_lower
+from bisaddle.lower import extreme_eigenvalues, operator_norm
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.theory.lanczos import lower_spectrum
-from bisaddle.theory.sampling import sampled
+from bisaddle.theory.sampling import Samples, bare, sampled
 from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at
 
@@ -57,8 +57,9 @@ def estimate_constants(
         raise ValueError(f"estimate_constants needs samples >= 2, given {samples}")
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance must lie in (0, 1), given {tolerance}")
-    known = problem.constants
-    points = sampled(problem, key, point, samples)
+    known, problem = problem.constants, bare(problem)
+    taken = sampled(problem, key, point, samples)
+    points = taken.points
     found, how, exact, hvps, converged = {}, {}, {}, 0, True
     if problem.lower is not None and (known.mu_g is None or known.L_g is None):
         ends = lower_spectrum(problem, points, tolerance=float(tolerance))
@@ -73,7 +74,7 @@ def estimate_constants(
         for name, residual in (("mu_g", ends.mu_residual / ends.mu_g), ("L_g", ends.L_residual / ends.L_g)):
             how[name] = f"Lanczos over {ends.tried} points, {hvps} products in all, relative residual {residual:.1e}"
     names = _names(problem)
-    measured = {name: float(value) for name, value in _measure(problem, points).items()}
+    measured = {name: float(value) for name, value in _measure(problem, taken).items()}
     pairs = f"{samples} points and {samples - 1} pairs"
     for name in names:
         found[name] = measured[name]
@@ -122,10 +123,11 @@ def _names(problem: Problem) -> tuple[str, ...]:
 
 
 @jax.jit
-def _measure(problem: Problem, points: Point) -> dict[str, Array]:
+def _measure(problem: Problem, samples: Samples) -> dict[str, Array]:
+    points = samples.points
     first = jax.tree.map(lambda leaf: leaf[:-1], points)
     second = jax.tree.map(lambda leaf: leaf[1:], points)
-    local = jax.lax.map(lambda point: derivative_norms(problem, point), points)
+    local = jax.lax.map(lambda sample: derivative_norms(problem, *sample), samples)
     across = jax.lax.map(lambda pair: _quotients(problem, *pair), (first, second))
     found = {name: jnp.min(value) if name == "mu_y" else jnp.max(value) for name, value in local.items()}
     for name, value in across.items():
@@ -136,8 +138,8 @@ def _measure(problem: Problem, points: Point) -> dict[str, Array]:
 _GRADIENT = ("x", "theta", "y")
 
 
-def derivative_norms(problem: Problem, point: Point) -> dict[str, Array]:
-    """Norms of the derivatives at one point."""
+def derivative_norms(problem: Problem, point: Point, solved: PyTree = None) -> dict[str, Array]:
+    """Norms of the derivatives at one point; of f_theta at (x, solved, y) too, where solved = theta*(x) is given."""
     parts = [part for part in range(3) if (point.x, point.theta, point.y)[part] is not None]
     at = [point.x, point.theta, point.y]
     found = {}
@@ -165,7 +167,7 @@ def derivative_norms(problem: Problem, point: Point) -> dict[str, Array]:
         found["C_thetax"] = operator_norm(
             lambda w: oracle.cross_product(problem, point.x, point.theta, w), point.theta, POWER_STEPS
         )
-        solved, _ = solve_lower(problem, point.x, point.theta, 1e-8)
+    if solved is not None:
         found["C_theta"] = trees.norm(oracle.upper_gradients(problem, point.x, solved, point.y)[1])
     return found
 

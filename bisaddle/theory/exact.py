@@ -8,7 +8,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from bisaddle.problem import Constants, Point, Problem
-from bisaddle.theory.sampling import sampled
+from bisaddle.theory.sampling import bare, sampled
 from bisaddle.validate import check_problem_at
 
 # second derivatives are formed as matrices
@@ -40,7 +40,8 @@ def exact_constants(problem: Problem, point: Point) -> Constants:
         raise ValueError(
             f"exact_constants forms matrices of order {sum(sizes)}, more than {LARGEST}; use estimate_constants"
         )
-    points = sampled(problem, jax.random.key(0), point, 3)
+    known, problem = problem.constants, bare(problem)
+    points = sampled(problem, jax.random.key(0), point, 3).points
     blocks = [jax.tree.map(np.asarray, _second_derivatives(problem, _pick(points, i))) for i in range(3)]
     same = lambda name: all(_close(getattr(blocks[0], name), getattr(block, name)) for block in blocks[1:])
     f_quadratic, g_quadratic = same("f"), problem.lower is None or same("g")
@@ -60,8 +61,8 @@ def exact_constants(problem: Problem, point: Point) -> Constants:
         found |= _upper(blocks[0].f, part, problem)
     if f_quadratic and g_quadratic and problem.lower is not None:
         found["C_theta"] = _gradient_bound(blocks[0], part, found, problem.y_set is not None)
-    values = {name: value for name, value in problem.constants.items() if value is not None} | found
-    kept = tuple((n, o) for n, o in problem.constants.origin if n not in found)
+    values = {name: value for name, value in known.items() if value is not None} | found
+    kept = tuple((n, o) for n, o in known.origin if n not in found)
     return Constants(**values, origin=(*kept, *((name, "exact") for name in found)))
 
 

@@ -1,6 +1,8 @@
 """Points of a set, and of the problem, to try a property on."""
 
+import dataclasses
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.lower import solve_lower
-from bisaddle.problem import Point, Problem
+from bisaddle.problem import Constants, Point, Problem
 from bisaddle.sets.base import ConvexSet
 
 
@@ -34,22 +36,36 @@ def _corner(convex_set: ConvexSet, key: Array, like: PyTree) -> PyTree:
     return convex_set.project(trees.scale(10 * convex_set.diameter(like), direction))
 
 
-def sample_point(problem: Problem, key: Array, point: Point) -> Point:
-    """x in X, y in Y, and theta between theta*(x) and the given theta, where a run that starts there would be."""
-    x_key, y_key, theta_key = jax.random.split(key, 3)
-    x = sample_set(problem.x_set, x_key, point.x)
-    y = None if problem.y_set is None else sample_set(problem.y_set, y_key, point.y)
-    if problem.lower is None:
-        return Point(x, None, y)
-    solved, residual = solve_lower(problem, x, point.theta, 1e-8)
-    # a lower level without a minimiser leaves the given theta
-    solved = jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(residual), a, b), solved, point.theta)
-    return Point(x, trees.mix(jax.random.uniform(theta_key), point.theta, solved), y)
+class Samples(NamedTuple):
+    """Points stacked along a first axis, and theta*(x) at each of them (None without a lower level)."""
+
+    points: Point
+    solved: PyTree
+
+
+def bare(problem: Problem) -> Problem:
+    """The problem without its constants, so that what is compiled for it does not depend on which of them are known."""
+    return dataclasses.replace(problem, constants=Constants())
 
 
 @partial(jax.jit, static_argnames="count")
-def sampled(problem: Problem, key: Array, point: Point, count: int) -> Point:
-    """`count` points stacked along a first axis, the given one first."""
-    keys = jax.random.split(key, max(count - 1, 1))
-    others = jax.lax.map(lambda k: sample_point(problem, k, point), keys)
-    return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest])[:count], point, others)
+def sampled(problem: Problem, key: Array, point: Point, count: int) -> Samples:
+    """The given point and count - 1 others: x in X, y in Y, theta between theta*(x) and the given one.
+
+    That is where a run from the given theta would be. A lower level without a minimiser leaves theta as given.
+    """
+
+    def one(arguments):
+        i, key = arguments
+        x_key, y_key, theta_key = jax.random.split(key, 3)
+        given = lambda new, old: jax.tree.map(lambda a, b: jnp.where(i == 0, b, a), new, old)
+        x = given(sample_set(problem.x_set, x_key, point.x), point.x)
+        y = None if problem.y_set is None else given(sample_set(problem.y_set, y_key, point.y), point.y)
+        if problem.lower is None:
+            return Samples(Point(x, None, y), None)
+        solved, residual = solve_lower(problem, x, point.theta, 1e-8)
+        solved = jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(residual), a, b), solved, point.theta)
+        between = trees.mix(jax.random.uniform(theta_key), point.theta, solved)
+        return Samples(Point(x, given(between, point.theta), y), solved)
+
+    return jax.lax.map(one, (jnp.arange(count), jax.random.split(key, count)))
