@@ -115,8 +115,8 @@ def _check_task(i: int, task: tuple) -> tuple[np.ndarray, ...]:
 def _constants(training: list, validation: list, radius: float, ridge: float, divergence: float) -> Constants:
     """Exact mu_g, L_g, L_yy, mu_y and diameters; for the others upper bounds by norms, block by block.
 
-        g_theta_i = lam (H (lam theta + (1 - lam) x) - c) + ridge theta,     |H| = h,     |Hx| <= q
-        r_i = max_lam lam ((1 - lam) q + |c|) / ridge:     |theta_i| <= r_i goes on to hold after a step of theta
+    g_theta_i = lam (H (lam theta + (1 - lam) x) - c) + ridge theta,     |H| = h,     |Hx| <= q
+    r_i = max_lam lam ((1 - lam) q + |c|) / ridge:     |theta_i| <= r_i goes on to hold after a step of theta
     """
     T, norm = len(training), np.linalg.norm
     h = np.array([norm(A, 2) ** 2 / len(A) for A, _ in training])
