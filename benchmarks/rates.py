@@ -130,7 +130,13 @@ def draw_figure(Ks, results, path):
         axis.set_title(title, fontsize=10.5)
         axis.grid(True, which="major", color="0.9")
         axis.minorticks_off()  # hundreds of elements in the file, and nothing to see
-        axis.legend(fontsize=8.5, loc="lower left")
+        if min(np.min(gaps) for gaps in results[key].values()) > 1e-3:  # less than two decades: ticks between them
+            ticks = (0.05, 0.1, 0.2, 0.5, 1, 2)
+            axis.set_ylim(0.03, 2.5)
+            axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+            axis.legend(fontsize=8.5, loc="lower left")
+        else:
+            axis.legend(fontsize=8.5, loc="upper right", bbox_to_anchor=(1, 0.86))
     for axis in axes[1]:
         axis.set_xlabel("steps K")
     for axis in axes[:, 0]:
