@@ -78,7 +78,8 @@ def test_values_that_are_not_finite_are_shown():
 def test_solve_with_check_runs_as_without():
     data, start, half = family.draw(3, "concave")
     problem, point = family.problem_of(data, half), family.point_of(start)
-    checked, plain = (bs.solve(problem, point, check=check, max_steps=20, tol=None) for check in (True, False))
+    method = registry.METHODS["FullyProjected"](family.problem_of(data, half, family.constants(data, start, half)))
+    checked, plain = (bs.solve(problem, point, method, check=c, max_steps=20, tol=None) for c in (True, False))
     np.testing.assert_array_equal(checked.x, plain.x)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import theory
-from bisaddle.theory.lanczos import lanczos
+from bisaddle.theory.lanczos import lanczos, tridiagonal_ends
 from tests import registry
 from tests import theory_family as family
 
@@ -71,6 +71,38 @@ def _check_spectrum(seed, size, spectrum, kappa, record):
     assert found.converged
     assert found.constants.origin_of("mu_g") == "estimated" and found.constants.origin_of("D_X") == "exact"
     return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 60])
+def test_ends_of_tridiagonal_matrices(size):
+    rng = np.random.default_rng(size)
+    for low in (1.0, 1e-6, -2.0):
+        full = (lambda basis: (basis * np.r_[low, rng.uniform(1.5, 3, size - 1)]) @ basis.T)(
+            np.linalg.qr(rng.normal(size=(size, size)))[0]
+        )
+        for diagonal, off in (
+            (rng.normal(size=size), rng.normal(size=size - 1)),
+            (np.ones(size), np.zeros(size - 1)),
+            _tridiagonal(full, rng),
+        ):
+            T = np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1)
+            exact = np.linalg.eigvalsh(T)
+            for (value, vector), expected in zip(tridiagonal_ends(diagonal, off), exact[[0, -1]], strict=True):
+                np.testing.assert_allclose(value, expected, atol=1e-13 * np.max(np.abs(exact)) * size**0.5)
+                assert np.linalg.norm(T @ vector - expected * vector) <= 1e-10 * np.max(np.abs(exact))
+
+
+def _tridiagonal(A, rng):
+    """Lanczos in a dense way: A in a basis where it is tridiagonal."""
+    krylov = [rng.normal(size=len(A))]
+    for _ in range(len(A) - 1):
+        v = A @ krylov[-1]
+        for _ in range(3):
+            v = v - sum((u * (u @ v) / (u @ u) for u in krylov), start=np.zeros(len(A)))
+        krylov.append(v / np.linalg.norm(v))
+    basis = np.stack([v / np.linalg.norm(v) for v in krylov], axis=1)
+    T = basis.T @ A @ basis
+    return np.diag(T).copy(), np.diag(T, 1).copy()
 
 
 @pytest.mark.parametrize("size", [1, 5, 60, 400])

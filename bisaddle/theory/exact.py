@@ -32,7 +32,7 @@ def exact_constants(problem: Problem, point: Point) -> Constants:
         f quadratic in (x, theta, y)    L_xx .. L_yy, mu_y
         both                            C_theta <= |f_theta| at the start + |d/dx| D_X + |d/dy| D_Y, theta = theta*(x)
 
-    and D_X, D_Y. Quadratic is tested at three points. Raises ValueError if neither is: use estimate_constants.
+    and D_X, D_Y. Quadratic is tested at four points. Raises ValueError if neither is: use estimate_constants.
     """
     check_problem_at(problem, point)
     sizes = [sum(leaf.size for leaf in jax.tree.leaves(part)) for part in (point.x, point.theta, point.y)]
@@ -41,8 +41,8 @@ def exact_constants(problem: Problem, point: Point) -> Constants:
             f"exact_constants forms matrices of order {sum(sizes)}, more than {LARGEST}; use estimate_constants"
         )
     known, problem = problem.constants, bare(problem)
-    points = sampled(problem, jax.random.key(0), point, 3).points
-    blocks = [jax.tree.map(np.asarray, _second_derivatives(problem, _pick(points, i))) for i in range(3)]
+    points = sampled(problem, jax.random.key(0), point, 4).points
+    blocks = [jax.tree.map(np.asarray, _second_derivatives(problem, _pick(points, i))) for i in range(4)]
     same = lambda name: all(_close(getattr(blocks[0], name), getattr(block, name)) for block in blocks[1:])
     f_quadratic, g_quadratic = same("f"), problem.lower is None or same("g")
     if not f_quadratic and not (g_quadratic and problem.lower is not None):

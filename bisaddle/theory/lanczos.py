@@ -53,14 +53,13 @@ def lanczos(product: Callable[[np.ndarray], np.ndarray], size: int, seed: int, t
         largest = max(np.max(np.abs(diagonal[: i + 1])), np.max(off[: i + 1]))
         exhausted = off[i] <= 1e-14 * largest * size**0.5
         if i + 1 == check or i + 1 == limit or exhausted:
-            values, vectors = np.linalg.eigh(np.diag(diagonal[: i + 1]) + _off(off[:i]))
+            (least, first), (most, last) = tridiagonal_ends(diagonal[: i + 1], off[:i])
             left = 0.0 if exhausted or i + 1 == size else off[i]
-            low, high = left * abs(vectors[-1, 0]), left * abs(vectors[-1, -1])
-            met = low <= tolerance * abs(values[0]) and high <= tolerance * abs(values[-1])
+            low, high = float(left * abs(first[-1])), float(left * abs(last[-1]))
+            met = low <= tolerance * abs(least) and high <= tolerance * abs(most)
             if met or exhausted or i + 1 == limit:
                 used = basis[: i + 1].T
-                ends = (used @ vectors[:, 0], used @ vectors[:, -1])
-                return Extremes(float(values[0]), float(values[-1]), float(low), float(high), *ends, i + 1)
+                return Extremes(least, most, low, high, used @ first, used @ last, i + 1)
             check = min(limit, int(1.3 * check) + 1)
         if i + 1 == len(basis):
             basis = np.concatenate([basis, np.zeros((min(len(basis), limit - len(basis)), size))])
@@ -68,8 +67,60 @@ def lanczos(product: Callable[[np.ndarray], np.ndarray], size: int, seed: int, t
     raise AssertionError("the last pass returns")
 
 
-def _off(values: np.ndarray) -> np.ndarray:
-    return np.diag(values, 1) + np.diag(values, -1)
+def tridiagonal_ends(diagonal: np.ndarray, off: np.ndarray) -> list[tuple[float, np.ndarray]]:
+    """(value, unit vector) of both ends of a symmetric tridiagonal matrix's spectrum, in time linear in its size.
+
+    Values by multisection on Sturm counts, vectors by inverse iteration from just outside the spectrum, where the
+    elimination needs no pivots.
+    """
+    beside = np.abs(np.r_[off, 0]) + np.abs(np.r_[0, off])
+    low, high = np.min(diagonal - beside), np.max(diagonal + beside)
+    scale = max(abs(low), abs(high), np.finfo(float).tiny)
+    margin = 4 * np.finfo(float).eps * scale
+    below, above = np.array([low, low]) - margin, np.array([high, high]) + margin
+    wanted = np.array([[1], [len(diagonal)]])  # the least value has one eigenvalue below it, the largest has all
+    for _ in range(12):
+        shifts = np.linspace(below, above, 64, axis=1)
+        enough = _counts(diagonal, off, shifts) >= wanted
+        enough[:, 0], enough[:, -1] = False, True
+        at = np.argmax(enough, axis=1)
+        below, above = shifts[[0, 1], at - 1], shifts[[0, 1], at]
+        if np.max(above - below) <= margin:
+            break
+    values = 0.5 * (below + above)
+    least = _inverse_iteration(diagonal - (values[0] - 4 * margin), off)
+    most = _inverse_iteration(values[1] + 4 * margin - diagonal, -off)
+    return [(float(values[0]), least), (float(values[1]), most)]
+
+
+def _counts(diagonal: np.ndarray, off: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+    """How many eigenvalues lie below each shift: the negative pivots of T - shift."""
+    tiny = np.finfo(float).tiny ** 0.5
+    pivot = diagonal[0] - shifts
+    count = (pivot < 0).astype(int)
+    for a, b in zip(diagonal[1:], off**2, strict=True):
+        pivot = a - shifts - b / np.where(np.abs(pivot) < tiny, -tiny, pivot)
+        count += pivot < 0
+    return count
+
+
+def _inverse_iteration(diagonal: np.ndarray, off: np.ndarray) -> np.ndarray:
+    """The unit vector of the least eigenvalue of a positive definite tridiagonal matrix."""
+    size, tiny = len(diagonal), np.finfo(float).eps * np.max(np.abs(diagonal))
+    pivots = diagonal.tolist()
+    beside = off.tolist()
+    for i in range(1, size):
+        pivots[i] -= beside[i - 1] ** 2 / max(pivots[i - 1], tiny)
+    v = [1.0 + 0.1 * (i % 7) for i in range(size)]  # nothing special, so that no vector is orthogonal to it
+    for _ in range(4):
+        for i in range(1, size):
+            v[i] -= beside[i - 1] * v[i - 1] / max(pivots[i - 1], tiny)
+        v[-1] /= max(pivots[-1], tiny)
+        for i in range(size - 2, -1, -1):
+            v[i] = (v[i] - beside[i] * v[i + 1]) / max(pivots[i], tiny)
+        length = float(np.linalg.norm(v))
+        v = [entry / length for entry in v]
+    return np.array(v)
 
 
 @jax.jit
