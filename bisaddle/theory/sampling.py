@@ -21,7 +21,8 @@ def sample_set(convex_set: ConvexSet, key: Array, like: PyTree) -> PyTree:
     """
     keys = jax.random.split(key, 5)
     corners = [_corner(convex_set, k, like) for k in keys[:3]]
-    weights = jax.random.dirichlet(keys[3], jnp.ones(3))
+    weights = jax.random.exponential(keys[3], (3,))  # uniform on the simplex when divided by their sum
+    weights = weights / jnp.sum(weights)
     weights = jnp.where(jax.random.uniform(keys[4]) < 0.5, jnp.array([1.0, 0.0, 0.0]), weights)
     mixed = trees.scale(weights[0], corners[0])
     for weight, corner in zip(weights[1:], corners[1:], strict=True):
