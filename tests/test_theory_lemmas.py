@@ -210,3 +210,60 @@ def test_sums_without_max_player_or_lower_level_lose_their_terms():
 
 def upper_without_y(x, theta, d):
     return family.upper(x, theta, jnp.zeros(family.Q), d)
+
+
+def responses(known, steps, start, A):
+    """The recursions of the lemmas, equality for inequality: t, a, |y_{k+1} - y_k| in two ways, and the error of Gx."""
+    smooth, t = theory.smoothness(known), theory.tracking(known, bs.StepSizes(**steps))
+    c = {name: float(value) for name, value in known.items()}
+    gamma, sigma, alpha = steps["gamma"], steps["sigma"], steps["alpha"]
+    theta, y, w = start.theta_error, start.y_error, t.rho * start.w_error + t.C_tilde * start.theta_error
+    theta_step = (1 + t.beta) * theta + alpha * c["C_thetax"] * gamma * A[0]
+    y_step = (1 + t.rho_D) * y + sigma * c["L_ytheta"] * theta
+    still, direct, rows = w, w, []
+    for k in range(len(A)):
+        through_y = (1 + t.rho_D) * y + sigma * c["L_ytheta"] * theta
+        error = lambda w, theta=theta: t.C_tilde_2 * theta + c["C_thetax"] * w
+        rows.append((theta, y, through_y, error(still), error(direct)))
+        y = t.rho_D * y + t.y_drift * gamma * A[k] + sigma * c["L_ytheta"] * theta
+        theta = t.beta * (theta + smooth.L_theta * gamma * A[k])
+        still = t.rho * (still + smooth.C_v1 * gamma * A[k]) + t.C_tilde * theta
+        direct = t.rho * (direct + smooth.C_v1 * gamma * A[k] + smooth.C_v2 * y_step) + t.C_tilde * theta
+        y_step = t.rho_D * y_step + sigma * (c["L_yx"] * gamma * A[k] + c["L_ytheta"] * theta_step)
+        theta_step = t.beta * theta_step + alpha * c["C_thetax"] * gamma * (A[k + 1] if k + 1 < len(A) else 0)
+    return np.array(rows).T
+
+
+def test_the_sums_are_those_of_the_recursions():
+    """Gamma and B against the recursions run for long, from the start errors alone and from one step of x alone."""
+    for seed, kind in enumerate(family.KINDS):
+        data, start, half = family.draw(seed + 20, kind, kappa=3.0)
+        known = family.constants(data, start, half)
+        limit = 2 / float(known.mu_g + known.L_g)
+        steps = {"alpha": limit, "eta": limit, "gamma": 0.3, "mu": 0.5, "sigma": 1.5 / (float(known.L_yy) + 1)}
+        smooth, t = theory.smoothness(known), theory.tracking(known, bs.StepSizes(**steps))
+        D_X, C_thetax, sigma = float(known.D_X), float(known.C_thetax), steps["sigma"]
+        begin, nothing, K = theory.Start(2.0, 3.0, 0.7, 0.0), theory.Start(0.0, 0.0, 0.0, 0.0), 1000
+        s = theory.sums(known, bs.StepSizes(**steps), begin)
+        close = lambda found, expected: np.testing.assert_allclose(found, expected, rtol=1e-9)
+        theta, y, y_step, still, direct = (row.sum() for row in responses(known, steps, begin, np.zeros(K)))
+        close(s.Gamma_1, D_X * y)
+        close(s.Gamma_4, D_X * still)
+        close(s.Gamma_6, direct)
+        assert y_step <= 2 * s.Gamma_1 / D_X
+        theta_i, y_i, y_step_i, still_i, direct_i = (
+            row.sum() for row in responses(known, steps, nothing, np.r_[1.0, np.zeros(K)])
+        )
+        close(s.Gamma_2, y_i)
+        close(s.Gamma_5, still_i)
+        close(s.B_4 * steps["gamma"], direct_i)
+        close(s.B_3 * steps["gamma"], y_step_i / sigma + float(known.L_ytheta) * theta_i)
+        assert y_step_i * t.rho / (1 - t.rho) <= s.Gamma_3
+        y_constant = 2 * s.Gamma_1 * t.rho / (1 - t.rho)
+        close(s.B_1, smooth.L_L2 * D_X * y + D_X * still + C_thetax * smooth.C_v2 * y_constant)
+        slope = smooth.L_L2 * y_i + C_thetax * smooth.C_v2 * s.Gamma_3 + still_i
+        close(s.B_2, smooth.L_L1 + smooth.L_L2 * t.y_drift + slope / steps["gamma"])
+        # the theorem's bound of the y gap at the start: 2 >= 1 + rho_D, and the factor of theta exactly
+        theta_part = responses(known, steps, theory.Start(2.0, 0.0, 0.0, 0.0), np.zeros(K)).sum(axis=1)
+        factor = (1 + 2 / (1 - t.rho_D)) * float(known.L_ytheta) * 2.0 / (1 - t.beta)
+        close(factor, theta_part[2] / sigma + float(known.L_ytheta) * theta_part[0])

@@ -55,7 +55,7 @@ def anytime_steps(
     *,
     regime: str = "auto",
     kind: str = "decreasing",
-    first: int = 64,
+    first: int | np.integer = 64,
     tau: Number | None = None,
 ) -> Plan:
     """The corollaries' step sizes for a run of unknown length (ours).
@@ -82,7 +82,7 @@ def anytime_steps(
 
     def schedule(name: str) -> Schedule:
         scale, exponent = found[name]
-        return Power(scale, exponent) if kind == "decreasing" else Doubling(scale, exponent, first)
+        return Power(scale, exponent) if kind == "decreasing" else Doubling(scale, exponent, int(first))
 
     steps: dict = {"gamma": Capped(schedule("gamma"))}
     if method == "fp":

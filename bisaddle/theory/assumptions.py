@@ -55,7 +55,7 @@ class AssumptionReport:
         return "\n".join(lines)
 
 
-def check_assumptions(problem: Problem, key: Array, point: Point, *, samples: int = 8) -> AssumptionReport:
+def check_assumptions(problem: Problem, key: Array, point: Point, *, samples: int | np.integer = 8) -> AssumptionReport:
     """Assumptions 2.1-2.4 tried at `samples` points of X x Y, half of them extreme points  [AYH25].
 
         finite values        f, g and their gradients at every sample
@@ -71,11 +71,11 @@ def check_assumptions(problem: Problem, key: Array, point: Point, *, samples: in
     if samples < 2:
         raise ValueError(f"check_assumptions needs samples >= 2, given {samples}")
     problem = bare(problem)
-    taken = sampled(problem, key, point, samples)
+    taken = sampled(problem, key, point, int(samples))
     points = taken.points
     findings = [_finite(problem, points)]
     if findings[0].verdict == "fails":  # nothing else can be computed
-        return AssumptionReport(tuple(findings), samples)
+        return AssumptionReport(tuple(findings), int(samples))
     if problem.lower is not None:
         findings.append(_strongly_convex(problem, points))
     if problem.y_set is not None:
@@ -84,7 +84,7 @@ def check_assumptions(problem: Problem, key: Array, point: Point, *, samples: in
     if problem.lower is not None:
         findings.append(_bounded(problem, taken))
     findings.append(_compact(problem, point))
-    return AssumptionReport(tuple(findings), samples)
+    return AssumptionReport(tuple(findings), int(samples))
 
 
 def quick_check(problem: Problem, point: Point) -> AssumptionReport:

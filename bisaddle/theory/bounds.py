@@ -149,6 +149,7 @@ def iterations_for(
     if not isinstance(problem, Problem) or method == "morbit":
         raise ValueError('iterations_for with a start needs a Problem and method="opf" or "fp"; leave start out')
     check_problem_at(problem, start)
+    constants_of(problem, _ALL, start)  # what is missing is named now, not taken for steps outside the theorem
     setting = _Setting(problem, start, _at_start(bare(problem), start), drop, None)
 
     def enough(K: int) -> bool:

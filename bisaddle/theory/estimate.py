@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
@@ -37,7 +38,7 @@ class Estimates:
 
 
 def estimate_constants(
-    problem: Problem, key: Array, point: Point, *, samples: int = 8, tolerance: Number = 2e-3
+    problem: Problem, key: Array, point: Point, *, samples: int | np.integer = 8, tolerance: Number = 2e-3
 ) -> Estimates:
     """Every constant of the assumptions that problem.constants lacks, from samples: estimates, mostly from below.
 
@@ -58,7 +59,7 @@ def estimate_constants(
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance must lie in (0, 1), given {tolerance}")
     known, problem = problem.constants, bare(problem)
-    taken = sampled(problem, key, point, samples)
+    taken = sampled(problem, key, point, int(samples))
     points = taken.points
     found, how, exact, hvps, converged = {}, {}, {}, 0, True
     if problem.lower is not None and (known.mu_g is None or known.L_g is None):

@@ -45,13 +45,15 @@ def lanczos(product: Callable[[np.ndarray], np.ndarray], size: int, seed: int, t
     basis[0] = vector / np.linalg.norm(vector)
     check = min(limit, 16)
     for i in range(limit):
-        image = np.asarray(product(basis[i]), dtype=np.float64)
+        image = np.asarray(product(basis[i]))
+        rounding = 50 * np.finfo(image.dtype).eps * size**0.5
+        image = image.astype(np.float64)
         diagonal[i] = basis[i] @ image
         for _ in range(2):  # twice is enough to keep the basis orthogonal
             image = image - basis[: i + 1].T @ (basis[: i + 1] @ image)
         off[i] = np.linalg.norm(image)
         largest = max(np.max(np.abs(diagonal[: i + 1])), np.max(off[: i + 1]))
-        exhausted = off[i] <= 1e-14 * largest * size**0.5
+        exhausted = off[i] <= rounding * largest
         if i + 1 == check or i + 1 == limit or exhausted:
             (least, first), (most, last) = tridiagonal_ends(diagonal[: i + 1], off[:i])
             left = 0.0 if exhausted or i + 1 == size else off[i]
