@@ -232,3 +232,21 @@ def test_origin_is_checked():
     assert bs.Constants(mu_g=1.0).origin_of("mu_g") == "given" and bs.Constants().origin_of("mu_g") is None
     with pytest.raises(ValueError, match="mu_y <= L_yy is needed"):
         bs.Constants(mu_y=2.0, L_yy=1.0)
+
+
+def test_derived_constants_by_hand():
+    """Lemmas 2.1, 2.2, 4.1-4.5 and 4.8 with numbers that a person can follow."""
+    lipschitz = {"L_xx": 1, "L_xtheta": 2, "L_xy": 3, "L_thetax": 4, "L_thetatheta": 5, "L_thetay": 6}
+    known = bs.Constants(mu_g=2, L_g=6, L_yy=3, mu_y=1, **lipschitz, L_yx=7, L_ytheta=8, C_thetax=4, C_theta=6)
+    known = dataclasses.replace(known, L_g_thetax=9, L_g_thetatheta=10)
+    found = dataclasses.asdict(theory.smoothness(known))
+    expected = {"kappa_g": 3, "L_theta": 2, "v_bound": 3, "C_v1": 7 + 45, "C_v2": 3}
+    expected |= {"L_L1": 1 + 4 + 208 + 81, "L_L2": 15, "L_ymu": 23}
+    assert found == expected
+    steps = bs.StepSizes(alpha=0.25, eta=0.25, gamma=0.1, sigma=0.4, mu=0.5)
+    found = dataclasses.asdict(theory.tracking(known, steps))
+    expected = {"beta": 0.5, "rho": 0.5, "rho_D": 0.4, "y_drift": 23 / 1.5, "L_fmu": 294 + 230}
+    expected |= {"C_tilde": 8.75, "C_tilde_2": 29}
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-12, err_msg=name)
