@@ -75,6 +75,7 @@ def test_values_that_are_not_finite_are_shown():
     assert failed.assumption == "finite values" and np.any(np.asarray(failed.witness["x"]) <= -0.5)
 
 
+@pytest.mark.slow
 def test_solve_with_check_runs_as_without():
     data, start, half = family.draw(3, "concave")
     problem, point = family.problem_of(data, half), family.point_of(start)

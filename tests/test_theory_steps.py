@@ -185,6 +185,7 @@ def test_anytime_steps_are_the_corollaries_with_k_for_K(method, upper, kind):
             np.testing.assert_allclose(value, fixed[name], rtol=1e-9, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["decreasing", "doubling"])
 def test_anytime_steps_drive_the_gap_down(kind):
     data, start, half = family.draw(0, "concave", kappa=2.0)

@@ -1,6 +1,7 @@
 """Constants by sampling, matrix-free: Lanczos for mu_g and L_g, norms of derivatives and difference quotients else."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +47,7 @@ def estimate_constants(
         L_xx .. L_yy       norms of the second derivatives of f, by power iteration, and difference quotients of f_x, ..
         mu_y               least eigenvalue of -f_yy, by Lanczos
         C_thetax           norm of g_theta_x by power iteration
-        L_g_thetax, _thetatheta   quotients of the norm of a difference over |dx| + |dtheta|
+        L_g_thetax, _thetatheta   power method on the third derivatives of g, and quotients over |dx| + |dtheta|
         C_theta            largest |f_theta(x, theta*(x), y)|
         D_X, D_Y           exact, from the sets
 
@@ -123,12 +124,50 @@ def _names(problem: Problem) -> tuple[str, ...]:
     return (*names, "L_thetay", "L_ytheta") if lower and ascent else names
 
 
+def _bend(problem: Problem, product, point: Point, key: Array) -> Array:
+    """How fast A = g_theta_x or g_theta_theta turns: max of |dA w| over unit w and a unit change of x, or of theta.
+
+    The power method on the trilinear form <z, dA(u) w>: each of u, w, z in turn becomes the gradient of the form in it,
+    which never lowers its value. A quotient between random points would see little of the steepest direction.
+    """
+    place = (point.x, point.theta)
+
+    def form(along, u, w, z):
+        shift = tuple(trees.scale(along == i, part) for i, part in enumerate(u))
+        return trees.dot(z, jax.jvp(lambda x, theta: product(problem, x, theta, w), place, shift)[1])
+
+    def unit(tree):
+        length = trees.norm(tree)
+        return trees.scale(1 / jnp.where(length > 0, length, 1), tree)
+
+    def largest(along):
+        like = (place, point.theta, jax.eval_shape(partial(product, problem), *place, point.theta))
+        start = tuple(unit(trees.random_like(k, part)) for k, part in zip(jax.random.split(key, 3), like, strict=True))
+
+        def turn(_, parts):
+            for i in range(3):
+                parts = (*parts[:i], unit(jax.grad(form, i + 1)(along, *parts)), *parts[i + 1 :])
+            return parts
+
+        return jnp.abs(form(along, *jax.lax.fori_loop(0, POWER_STEPS, turn, start)))
+
+    return jnp.max(jax.lax.map(largest, jnp.arange(2)))
+
+
 @jax.jit
 def _measure(problem: Problem, samples: Samples) -> dict[str, Array]:
     points = samples.points
     first = jax.tree.map(lambda leaf: leaf[:-1], points)
     second = jax.tree.map(lambda leaf: leaf[1:], points)
-    local = jax.lax.map(lambda sample: derivative_norms(problem, *sample), samples)
+
+    def at_one(sample):
+        found = derivative_norms(problem, *sample)
+        if problem.lower is not None:
+            found["L_g_thetax"] = _bend(problem, oracle.cross_product, sample.points, jax.random.key(3))
+            found["L_g_thetatheta"] = _bend(problem, oracle.hessian_product, sample.points, jax.random.key(4))
+        return found
+
+    local = jax.lax.map(at_one, samples)
     across = jax.lax.map(lambda pair: _quotients(problem, *pair), (first, second))
     found = {name: jnp.min(value) if name == "mu_y" else jnp.max(value) for name, value in local.items()}
     for name, value in across.items():
