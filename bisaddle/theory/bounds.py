@@ -202,7 +202,7 @@ def _start(s: _Setting, c: dict[str, float], smooth: Smoothness, t: Tracking, st
         theta_error = float(trees.norm(trees.subtract(s.start.theta, s.at.theta)))
         w_error = float(trees.norm(trees.subtract(s.start.theta, s.at.w)))  # both methods start with w_0 = theta_0
     if s.problem.y_set is not None:
-        ahead = s.problem.y_set.project(trees.add_scaled(s.start.y, step["sigma"], s.at.f_y))
+        ahead = s.problem.y_set.prox(trees.add_scaled(s.start.y, step["sigma"], s.at.f_y), step["sigma"])
         y_error = float(trees.norm(trees.subtract(s.start.y, ahead))) / (1 - t.rho_D)
         y_error = min(y_error, c["D_Y"])
     drop = c["D_X"] * _gradient(s, c, smooth) if s.drop is None else float(s.drop)
