@@ -13,6 +13,7 @@ import numpy as np
 
 import bisaddle as bs
 from tests import reference
+from tests.method_cases import bilevel
 
 # -- methods ----------------------------------------------------------------------------------------------------------
 
@@ -39,7 +40,9 @@ def one_sided_projection_free(problem, gamma=0.02, sigma=0.05, mu=0.0):
     return bs.methods.OneSidedProjectionFree(steps)
 
 
-METHODS = {"FullyProjected": fully_projected, "OneSidedProjectionFree": one_sided_projection_free}
+# the paper's two, for every kind of problem; the others are in method_cases/
+REGULARIZED = {"FullyProjected": fully_projected, "OneSidedProjectionFree": one_sided_projection_free}
+METHODS = REGULARIZED | bilevel.METHODS
 
 
 class Answer(NamedTuple):

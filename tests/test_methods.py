@@ -8,7 +8,7 @@ from jax import lax
 
 import bisaddle as bs
 from tests import reference
-from tests.registry import METHODS, PROBLEMS, TWINS, flat
+from tests.registry import PROBLEMS, REGULARIZED, TWINS, flat
 
 STEPS = 500
 # alpha and eta come from each problem's mu_g and L_g. Small enough for the iterates to contract: with larger steps they
@@ -53,20 +53,20 @@ def deviation(given, wanted):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("problem_name", TWINS)
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_trajectory_equals_the_numpy_loop(method_name, problem_name, seed, record):
     problem, start, _ = PROBLEMS[problem_name](seed)
-    method = METHODS[method_name](problem, **SIZES[method_name])
+    method = REGULARIZED[method_name](problem, **SIZES[method_name])
     wanted = expected(problem_name, seed, start, numbers(method), method_name)
     worst = deviation(trajectory(method, problem, start), wanted)
     record(f"trajectory of {method_name} against NumPy, {STEPS} steps", worst)
     assert worst <= 1e-10
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_trajectory_equals_the_numpy_loop_with_schedules(method_name):
     problem, start, _ = PROBLEMS["logistic"](0)
-    lower = METHODS[method_name](problem).steps
+    lower = REGULARIZED[method_name](problem).steps
     power = bs.schedules.Power
     steps = bs.StepSizes(
         alpha=lower.alpha,
@@ -90,21 +90,21 @@ def test_trajectory_equals_the_numpy_loop_with_schedules(method_name):
 
 
 @pytest.mark.parametrize("wrong", reference.WRONG_ORDERS)
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_a_wrong_update_order_would_be_noticed(method_name, wrong):
     # f_y depends on x in the first, g_theta_theta in the second; a uniform y0 on the simplex is as good as 0
     first = wrong in ("Gy at the new x", "y regularised towards 0")
     problem_name = "linear-quadratic, nu > 0" if first else "logistic"
     problem, start, _ = PROBLEMS[problem_name](0)
-    method = METHODS[method_name](problem, **SIZES[method_name])
+    method = REGULARIZED[method_name](problem, **SIZES[method_name])
     wanted = expected(problem_name, 0, start, numbers(method), method_name, wrong=wrong)
     assert deviation(trajectory(method, problem, start), wanted) > 1e-4
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_w_starts_at_theta_and_the_state_shows_its_parts(method_name):
     problem, start, _ = PROBLEMS["logistic"](0)
-    method = METHODS[method_name](problem)
+    method = REGULARIZED[method_name](problem)
     state = method.init(problem, start)
     assert isinstance(state, bs.methods.State) and isinstance(method, bs.methods.Method)
     assert state.k == 0
@@ -116,10 +116,10 @@ def test_w_starts_at_theta_and_the_state_shows_its_parts(method_name):
     assert state.w.shape == state.theta.shape
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_step_by_hand_in_jit_equals_scan(method_name):
     problem, start, _ = PROBLEMS["logistic"](1)
-    method = METHODS[method_name](problem)
+    method = REGULARIZED[method_name](problem)
     state, step = method.init(problem, start), jax.jit(lambda problem, state: method.step(problem, state))
     for _ in range(5):
         state = step(problem, state)
@@ -128,10 +128,10 @@ def test_step_by_hand_in_jit_equals_scan(method_name):
         np.testing.assert_allclose(given, wanted[4], rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_a_vmapped_sweep_of_step_sizes_traces_once(method_name):
     problem, start, _ = PROBLEMS["Experiment 1"](0)
-    base = METHODS[method_name](problem, **SIZES[method_name])
+    base = REGULARIZED[method_name](problem, **SIZES[method_name])
     traces = []
 
     def final(gamma, sigma):
@@ -151,7 +151,7 @@ def test_a_vmapped_sweep_of_step_sizes_traces_once(method_name):
     np.testing.assert_allclose(together.theta[1], alone.theta, atol=1e-13)
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_step_sizes_built_from_arrays_vmap_without_a_new_trace(method_name):
     problem, start, _ = PROBLEMS["wavy saddle"](0)
     traces = []
@@ -171,7 +171,7 @@ def test_step_sizes_built_from_arrays_vmap_without_a_new_trace(method_name):
     assert states.x.shape == (2, 4) and not np.allclose(states.x[0], states.x[1])
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_new_numbers_do_not_compile_again(method_name):
     problem, start, _ = PROBLEMS["logistic"](0)
     traces = []
@@ -182,7 +182,7 @@ def test_new_numbers_do_not_compile_again(method_name):
         return method.step(problem, state)
 
     for gamma in (0.1, 0.2, 0.3):
-        method = METHODS[method_name](problem, gamma=gamma)
+        method = REGULARIZED[method_name](problem, gamma=gamma)
         state = step(method, problem, method.init(problem, start))
         step(method, problem, state)
     assert len(traces) == 1
@@ -205,7 +205,7 @@ def test_a_missing_step_size_raises_at_construction(method_name, given, lacking)
         getattr(bs.methods, method_name)(bs.StepSizes(**given))
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_a_step_size_the_method_does_not_use_may_be_left_out_or_given(method_name):
     problem, start, _ = PROBLEMS["wavy saddle"](0)
     steps = bs.StepSizes(alpha=0.1, eta=0.1, gamma=0.1, tau=0.1, sigma=0.1, mu=0.0)
@@ -216,7 +216,7 @@ def test_a_step_size_the_method_does_not_use_may_be_left_out_or_given(method_nam
     ("problem_name", "group", "part"),
     [("wavy saddle", "sigma, mu", "max player"), ("generator", "alpha, eta", "lower level")],
 )
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_a_missing_group_raises_against_a_problem_that_needs_it(method_name, problem_name, group, part):
     problem, start, _ = PROBLEMS[problem_name](0)
     tau = {"tau": 0.1} if method_name == "FullyProjected" else {}
@@ -226,21 +226,21 @@ def test_a_missing_group_raises_against_a_problem_that_needs_it(method_name, pro
 
 
 @pytest.mark.parametrize("problem_name", ["logistic", "Experiment 2", "wavy saddle", "generator"])
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_float32_stays_float32_with_x64_on(method_name, problem_name):
     problem, start, _ = PROBLEMS[problem_name](0)
     problem, start = jax.tree.map(lambda a: jnp.asarray(a).astype(jnp.float32), (problem, start))
-    method = METHODS[method_name](problem)  # its numbers are float64
+    method = REGULARIZED[method_name](problem)  # its numbers are float64
     state = jax.jit(lambda problem, state: method.step(problem, state))(problem, method.init(problem, start))
     assert {leaf.dtype for leaf in jax.tree.leaves((state.x, state.theta, state.y, state.w))} == {jnp.dtype("float32")}
     assert state.k.dtype == jnp.int32
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_counts_are_the_oracle_calls_made(method_name):
     for problem_name, lower, ascent in (("logistic", 1, 1), ("wavy saddle", 0, 1), ("generator", 1, 0)):
         problem, start, _ = PROBLEMS[problem_name](0)
-        method = METHODS[method_name](problem)
+        method = REGULARIZED[method_name](problem)
         state = method.init(problem, start)
         for _ in range(3):
             state = method.step(problem, state)
@@ -251,7 +251,7 @@ def test_counts_are_the_oracle_calls_made(method_name):
 
 def test_a_bound_step_is_a_function_to_jit():
     problem, start, _ = PROBLEMS["logistic"](0)
-    for make in METHODS.values():
+    for make in REGULARIZED.values():
         method = make(problem)
         state = method.init(problem, start)
         plain = method.step(problem, state)

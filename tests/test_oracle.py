@@ -9,7 +9,7 @@ from jax import lax
 import bisaddle as bs
 from bisaddle import lower, oracle
 from tests import reference
-from tests.registry import METHODS, PROBLEMS, TWINS, flat, linear_quadratic_data
+from tests.registry import PROBLEMS, REGULARIZED, TWINS, flat, linear_quadratic_data
 from tests.test_certificate import certify, feasible_point
 
 SECOND = ("g_theta_theta", "g_theta_x")
@@ -157,7 +157,7 @@ def test_supplied_derivatives_are_used_instead_of_automatic_ones():
 # -- counts ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_a_step_makes_two_second_order_products_and_one_call_of_each_gradient(method_name):
     problem, start, _ = PROBLEMS["Experiment 1"](0)
     calls = []
@@ -176,7 +176,7 @@ def test_a_step_makes_two_second_order_products_and_one_call_of_each_gradient(me
     counting = bs.Problem(
         problem.upper, problem.lower, problem.x_set, problem.y_set, problem.data, problem.constants, derivatives
     )
-    method = METHODS[method_name](problem)
+    method = REGULARIZED[method_name](problem)
     state = method.init(counting, start)
     steps = 7
     state = jax.jit(lambda state: lax.fori_loop(0, steps, lambda _, s: method.step(counting, s), state))(state)
@@ -185,7 +185,7 @@ def test_a_step_makes_two_second_order_products_and_one_call_of_each_gradient(me
     assert sum(name in SECOND for name in calls) == 2 * steps
 
 
-@pytest.mark.parametrize("method_name", METHODS)
+@pytest.mark.parametrize("method_name", REGULARIZED)
 def test_a_step_differentiates_upper_once_and_lower_three_times(method_name):
     calls = []
 
@@ -198,7 +198,7 @@ def test_a_step_differentiates_upper_once_and_lower_three_times(method_name):
         return 0.5 * jnp.sum((theta - x) ** 2)
 
     problem = bs.Problem(upper, lower, bs.sets.Box(-1.0, 1.0), bs.sets.Simplex(), constants=bs.Constants(1.0, 1.0))
-    method = METHODS[method_name](problem)
+    method = REGULARIZED[method_name](problem)
     state = method.init(problem, bs.Point(x=jnp.zeros(2), theta=jnp.zeros(2), y=jnp.full(2, 0.5)))
     calls.clear()
     jax.make_jaxpr(method.step)(problem, state)

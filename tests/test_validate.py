@@ -329,13 +329,13 @@ def _saddle(x_set, y_set):
 def test_a_projection_method_refuses_a_set_without_projection_and_names_the_other_method():
     with pytest.raises(ValueError, match="FullyProjected needs project on x_set: OnlyLmo has no project") as caught:
         bs.methods.FullyProjected(STEPS).init(*_saddle(OnlyLmo(), bs.sets.Simplex()))
-    assert "(it has: lmo); use OneSidedProjectionFree, which needs an LMO" in str(caught.value)
+    assert "(it has: lmo); use OneSidedProjectionFree" in str(caught.value)
 
 
 def test_a_projection_free_method_refuses_a_set_without_lmo_and_names_the_other_method():
     with pytest.raises(ValueError, match="OneSidedProjectionFree needs lmo on x_set: OnlyProject has no lmo") as caught:
         bs.methods.OneSidedProjectionFree(STEPS).init(*_saddle(OnlyProject(), bs.sets.Simplex()))
-    assert "(it has: project); use FullyProjected, which needs a projection" in str(caught.value)
+    assert "(it has: project); use FullyProjected" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", METHODS)

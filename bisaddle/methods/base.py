@@ -10,6 +10,19 @@ from jaxtyping import Array, PyTree
 from bisaddle import trees
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
+from bisaddle.validate import require_oracle
+
+
+class About(NamedTuple):
+    """What a method is for and what it costs; bs.methods.table() and the docs page are made from it."""
+
+    problems: tuple[str, ...]  # of "bilevel saddle", "saddle", "bilevel"
+    x_oracle: str  # "project" or "lmo"
+    loops: str  # "single" or "double"
+    second_order: str  # second-order products a step, such as "1 HVP + 1 cross" or "none"
+    complexity: str  # with its measure, such as "eps^-4 to a gap of eps"
+    steps: str  # where its default step sizes come from
+    reference: str  # key of docs/references.bib
 
 
 class Counts(NamedTuple):
@@ -43,16 +56,18 @@ class Method(eqx.Module):
     """init(problem, start) -> State, step(problem, state) -> State; both pure, for use in any jit, scan or vmap.
 
     A method is a pytree: pass it as an argument, and its numbers are traced; jax.jit(method.step) compiles them in.
-    A method checks in `check` that it can work on a problem, before anything compiles.
+    A method checks in `check` that it can work on a problem, before anything compiles; `about` says which those are.
     """
 
     name: ClassVar[str] = ""
+    about: ClassVar[About]
 
     def __hash__(self) -> int:
         return trees.content_hash(self)
 
     def check(self, problem: Problem) -> None:
         """Raise ValueError if the problem lacks an oracle, or the method a step size, that the steps will need."""
+        require_solvable(self, problem)
 
     def init(self, problem: Problem, start: Point) -> State:
         raise NotImplementedError
@@ -63,6 +78,47 @@ class Method(eqx.Module):
     def counts(self, problem: Problem, state: State) -> Counts:
         """Oracle calls made up to this state."""
         raise NotImplementedError
+
+
+def public_methods() -> dict[str, type[Method]]:
+    """The methods of bs.methods by name, in the order of its exports."""
+    from bisaddle import methods  # which imports this module
+
+    found = {name: value for name, value in vars(methods).items() if isinstance(value, type)}
+    return {name: value for name, value in found.items() if issubclass(value, Method) and value is not Method}
+
+
+def kind_of(problem: Problem) -> str:
+    """ "bilevel saddle", "saddle", "bilevel", or "minimisation" with neither a lower level nor a max player."""
+    if problem.lower is None:
+        return "minimisation" if problem.y_set is None else "saddle"
+    return "bilevel" if problem.y_set is None else "bilevel saddle"
+
+
+def takes(about: About, kind: str) -> bool:
+    """Whether a method is for problems of this kind; one for saddle and for bilevel problems needs neither part."""
+    return {"saddle", "bilevel"} <= set(about.problems) if kind == "minimisation" else kind in about.problems
+
+
+def able(problem: Problem) -> list[str]:
+    """The methods for problems of this kind, on an x_set with these oracles."""
+    kind, oracles = kind_of(problem), problem.x_set.capabilities
+    abouts = {name: method.about for name, method in public_methods().items()}
+    return [name for name, about in abouts.items() if takes(about, kind) and about.x_oracle in oracles]
+
+
+def require_solvable(method: Method, problem: Problem) -> None:
+    """Raise ValueError naming the methods to use if this one is for another kind of problem or needs another oracle."""
+    about = getattr(method, "about", None)
+    if about is None:  # a method of the user's own
+        return
+    kind = kind_of(problem)
+    names = able(problem)
+    use = f"use {', '.join(names)}" if names else "no method of bs.methods takes it"
+    if not takes(about, kind):
+        given = {"minimisation": "one with neither a lower level nor a max player"}.get(kind, f"a {kind} problem")
+        raise ValueError(f"{method.name} is for {' and '.join(about.problems)} problems, given {given}; {use}")
+    require_oracle(problem.x_set, about.x_oracle, method.name, "x", use)
 
 
 def require_steps(

@@ -5,7 +5,7 @@ from typing import ClassVar
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import Counts, Method, State, counter, require_group, require_steps, unaliased
+from bisaddle.methods.base import About, Counts, Method, State, counter, require_group, require_steps, unaliased
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.validate import check_problem_at, require_oracle
@@ -22,8 +22,6 @@ class _RegularizedPrimalDual(Method):
 
     steps: StepSizes
     x_steps: ClassVar[tuple[str, ...]]
-    x_oracle: ClassVar[str]
-    instead: ClassVar[str]
 
     def __check_init__(self):
         require_steps(self.name, self.steps, self.x_steps, (("alpha", "eta"), ("sigma", "mu")))
@@ -33,7 +31,7 @@ class _RegularizedPrimalDual(Method):
         raise NotImplementedError
 
     def check(self, problem: Problem) -> None:
-        require_oracle(problem.x_set, self.x_oracle, self.name, "x", self.instead)
+        super().check(problem)
         if problem.lower is not None:
             require_group(self.name, self.steps, ("alpha", "eta"), "lower level")
         if problem.y_set is not None:
@@ -67,7 +65,7 @@ class _RegularizedPrimalDual(Method):
 
     def counts(self, problem: Problem, state: State) -> Counts:
         lower, ascent = problem.lower is not None, problem.y_set is not None
-        projects = self.x_oracle == "project"
+        projects = self.about.x_oracle == "project"
         each = Counts(1 + lower, int(lower), int(lower), int(projects) + ascent, int(not projects))
         return each.times(int(state.k))
 
@@ -89,9 +87,16 @@ class OneSidedProjectionFree(_RegularizedPrimalDual):
     """
 
     name: ClassVar[str] = "OneSidedProjectionFree"
+    about: ClassVar[About] = About(
+        problems=("bilevel saddle", "saddle", "bilevel"),
+        x_oracle="lmo",
+        loops="single",
+        second_order="1 HVP + 1 cross",
+        complexity="eps^-4 to a gap of eps; eps^-3 if f is linear in y",
+        steps="theory.steps_for: Corollaries 5.2 and 5.3",
+        reference="AYH25",
+    )
     x_steps: ClassVar[tuple[str, ...]] = ("gamma",)
-    x_oracle: ClassVar[str] = "lmo"
-    instead: ClassVar[str] = "use FullyProjected, which needs a projection"
 
     def target(self, problem: Problem, x: PyTree, Gx: PyTree, steps: dict[str, Array]) -> PyTree:
         return problem.x_set.lmo(Gx)
@@ -114,9 +119,16 @@ class FullyProjected(_RegularizedPrimalDual):
     """
 
     name: ClassVar[str] = "FullyProjected"
+    about: ClassVar[About] = About(
+        problems=("bilevel saddle", "saddle", "bilevel"),
+        x_oracle="project",
+        loops="single",
+        second_order="1 HVP + 1 cross",
+        complexity="eps^-5 to a gap of eps; eps^-4 if f is strongly concave in y",
+        steps="theory.steps_for: Corollaries 5.5 and 5.6",
+        reference="AYH25",
+    )
     x_steps: ClassVar[tuple[str, ...]] = ("gamma", "tau")
-    x_oracle: ClassVar[str] = "project"
-    instead: ClassVar[str] = "use OneSidedProjectionFree, which needs an LMO"
 
     def target(self, problem: Problem, x: PyTree, Gx: PyTree, steps: dict[str, Array]) -> PyTree:
         return problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
