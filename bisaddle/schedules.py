@@ -59,7 +59,7 @@ _RANGES = {
 }
 
 
-def _as_schedule(value) -> Schedule | None:
+def as_schedule(value) -> Schedule | None:
     if value is None or isinstance(value, Schedule):
         return value
     return FromFunction(value) if callable(value) else Constant(value)
@@ -76,12 +76,12 @@ class StepSizes(eqx.Module):
     mu      regularisation        towards y0
     """
 
-    alpha: Schedule | None = eqx.field(converter=_as_schedule, default=None)
-    eta: Schedule | None = eqx.field(converter=_as_schedule, default=None)
-    gamma: Schedule | None = eqx.field(converter=_as_schedule, default=None)
-    tau: Schedule | None = eqx.field(converter=_as_schedule, default=None)
-    sigma: Schedule | None = eqx.field(converter=_as_schedule, default=None)
-    mu: Schedule | None = eqx.field(converter=_as_schedule, default=None)
+    alpha: Schedule | None = eqx.field(converter=as_schedule, default=None)
+    eta: Schedule | None = eqx.field(converter=as_schedule, default=None)
+    gamma: Schedule | None = eqx.field(converter=as_schedule, default=None)
+    tau: Schedule | None = eqx.field(converter=as_schedule, default=None)
+    sigma: Schedule | None = eqx.field(converter=as_schedule, default=None)
+    mu: Schedule | None = eqx.field(converter=as_schedule, default=None)
 
     def __check_init__(self):
         for name, (least, inclusive, most) in _RANGES.items():

@@ -30,14 +30,14 @@ def _ascent_steps(problem, sigma, mu):
     return {} if problem.y_set is None else {"sigma": sigma, "mu": mu}
 
 
-def fully_projected(problem, gamma=0.5, tau=0.05, sigma=0.05, mu=0.0):
+def fully_projected(problem, gamma=0.5, tau=0.05, sigma=0.05, mu=0.0, **options):
     steps = bs.StepSizes(gamma=gamma, tau=tau, **_lower_steps(problem), **_ascent_steps(problem, sigma, mu))
-    return bs.methods.FullyProjected(steps)
+    return bs.methods.FullyProjected(steps, **options)
 
 
-def one_sided_projection_free(problem, gamma=0.02, sigma=0.05, mu=0.0):
+def one_sided_projection_free(problem, gamma=0.02, sigma=0.05, mu=0.0, **options):
     steps = bs.StepSizes(gamma=gamma, **_lower_steps(problem), **_ascent_steps(problem, sigma, mu))
-    return bs.methods.OneSidedProjectionFree(steps)
+    return bs.methods.OneSidedProjectionFree(steps, **options)
 
 
 # the paper's two, for every kind of problem; the others are in method_cases/

@@ -7,3 +7,7 @@ from bisaddle.methods.base import State as State
 from bisaddle.methods.catalogue import table as table
 from bisaddle.methods.regularized import FullyProjected as FullyProjected
 from bisaddle.methods.regularized import OneSidedProjectionFree as OneSidedProjectionFree
+from bisaddle.methods.sampler import Batch as Batch
+from bisaddle.methods.sampler import Sampler as Sampler
+from bisaddle.methods.two_timescale import TTSA as TTSA
+from bisaddle.methods.two_timescale import MORBiT as MORBiT

@@ -2,17 +2,21 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
 from bisaddle.methods.base import About, Counts, Method, State, counter, require_group, require_steps, unaliased
+from bisaddle.methods.sampled import SampledState, as_sampler, as_seed, first_key, step_keys
+from bisaddle.methods.sampler import Sampler
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
+from bisaddle.sets.base import Leaf
 from bisaddle.validate import check_problem_at, require_oracle
 
 
-class RegularizedState(State):
-    """State with y0, the centre of the regularisation."""
+class RegularizedState(SampledState):
+    """State with the key of the samples and y0, the centre of the regularisation."""
 
     y0: PyTree
 
@@ -21,6 +25,8 @@ class _RegularizedPrimalDual(Method):
     """What Algorithms 1 and 2 share: everything but the point s towards which x moves."""
 
     steps: StepSizes
+    sampler: Sampler = eqx.field(converter=as_sampler, default_factory=Sampler, kw_only=True)
+    seed: Leaf = eqx.field(converter=as_seed, default=0, kw_only=True)
     x_steps: ClassVar[tuple[str, ...]]
 
     def __check_init__(self):
@@ -37,31 +43,40 @@ class _RegularizedPrimalDual(Method):
         if problem.y_set is not None:
             require_group(self.name, self.steps, ("sigma", "mu"), "max player")
             require_oracle(problem.y_set, "project", self.name, "y", "use a y_set with a projection")
+        self.sampler.check(problem)
 
     def init(self, problem: Problem, start: Point) -> RegularizedState:
         check_problem_at(problem, start)
         self.check(problem)
-        x, theta, y = start.x, start.theta, start.y
-        return RegularizedState(counter(), *(unaliased(tree) for tree in (x, theta, y, theta, y)))
+        x, theta, y, w, y0 = (unaliased(tree) for tree in (start.x, start.theta, start.y, start.theta, start.y))
+        return RegularizedState(counter(), x, theta, y, w, first_key(self.seed), y0)
 
     def step(self, problem: Problem, state: RegularizedState) -> RegularizedState:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, theta, y, w, y0 = state.x, state.theta, state.y, state.w, state.y0
         steps = self.steps.at(state.k)
-        f_x, f_theta, f_y = oracle.upper_gradients(problem, x, theta, y)
+        f, *g = self.sampled(problem, state)
+        f_x, f_theta, f_y = oracle.upper_gradients(f, x, theta, y)
         if problem.lower is None:
             Gx = f_x
         else:
-            residual = trees.subtract(oracle.hessian_product(problem, x, theta, w), f_theta)
+            residual = trees.subtract(oracle.hessian_product(g[0], x, theta, w), f_theta)
             w = trees.add_scaled(w, -steps["eta"], residual)
-            Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
+            Gx = trees.subtract(f_x, oracle.cross_product(g[1], x, theta, w))
         s = self.target(problem, x, Gx, steps)
         x = trees.mix(steps["gamma"], s, x)
         if problem.lower is not None:
-            theta = trees.add_scaled(theta, -steps["alpha"], oracle.lower_gradient(problem, x, theta))
+            theta = trees.add_scaled(theta, -steps["alpha"], oracle.lower_gradient(g[2], x, theta))
         if problem.y_set is not None:
             Gy = trees.add_scaled(f_y, -steps["mu"], trees.subtract(y, y0))
             y = problem.y_set.prox(trees.add_scaled(y, steps["sigma"], Gy), steps["sigma"])
-        return RegularizedState(state.k + 1, x, theta, y, w, y0)
+        return RegularizedState(state.k + 1, x, theta, y, w, state.key, y0)
+
+    def sampled(self, problem: Problem, state: RegularizedState) -> list[Problem]:
+        """The problem as sampled for f, for g_theta_theta, for g_theta_x and for g_theta."""
+        if self.sampler.everything:
+            return 4 * [problem]
+        f, *g = step_keys(state, 4)
+        return [self.sampler.for_upper(problem, f), *(self.sampler.for_lower(problem, key) for key in g)]
 
     def counts(self, problem: Problem, state: State) -> Counts:
         lower, ascent = problem.lower is not None, problem.y_set is not None
@@ -81,7 +96,8 @@ class OneSidedProjectionFree(_RegularizedPrimalDual):
 
     P_Y is prox_{sigma h} where y_set has a penalty h; the problem is then min_x max_y f - h.
     f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines
-    of w and theta fall away and Gx = f_x; without a max player the line of y does.
+    of w and theta fall away and Gx = f_x; without a max player the line of y does. sampler: f, g_theta_theta, g_theta_x
+    and g_theta each on a mini-batch of its own, which the paper does not treat; seed: of the batches.
     Needs: an LMO on x_set, a projection on y_set; gamma; alpha, eta with a lower level; sigma, mu with y.
     Promises: gap <= eps in O(kappa^3 eps^-4) steps; O(kappa^4 eps^-3) if f is linear in y  [AYH25, Cor. 5.2-5.3].
     """
@@ -113,7 +129,8 @@ class FullyProjected(_RegularizedPrimalDual):
 
     P_Y is prox_{sigma h} where y_set has a penalty h; the problem is then min_x max_y f - h.
     f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines
-    of w and theta fall away and Gx = f_x; without a max player the line of y does.
+    of w and theta fall away and Gx = f_x; without a max player the line of y does. sampler: f, g_theta_theta, g_theta_x
+    and g_theta each on a mini-batch of its own, which the paper does not treat; seed: of the batches.
     Needs: projections on x_set and y_set; gamma, tau; alpha, eta with a lower level; sigma, mu with y.
     Promises: gap <= eps in O(kappa^3 eps^-5) steps; O(kappa^3 eps^-4) if strongly concave in y  [AYH25, Cor. 5.5-5.6].
     """

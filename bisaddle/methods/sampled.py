@@ -1,0 +1,106 @@
+"""What the methods with stochastic oracles share: a sampler, a key in the state, and where default steps come from."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from bisaddle.methods.base import Method, State, require_steps
+from bisaddle.methods.sampler import Sampler
+from bisaddle.problem import Point, Problem
+from bisaddle.schedules import Schedule, StepSizes, as_schedule
+from bisaddle.sets.base import Leaf
+from bisaddle.trees import Number
+from bisaddle.validate import check_problem_at, require_oracle
+
+
+class SampledState(State):
+    """State with the key that all samples of a run come from, as raw numbers; step k folds k into it."""
+
+    key: Array
+
+
+def as_seed(seed) -> Leaf:
+    return seed if isinstance(seed, jax.Array) else np.asarray(seed, dtype=np.uint32)
+
+
+def as_sampler(sampler) -> Sampler:
+    if not isinstance(sampler, Sampler):
+        raise ValueError(
+            f"sampler must be a bs.methods.Sampler(...), given {type(sampler).__name__}; use Sampler() for everything"
+        )
+    return sampler
+
+
+def first_key(seed: Leaf) -> Array:
+    return jax.random.key_data(jax.random.key(jnp.asarray(seed)))
+
+
+def step_keys(state: SampledState, count: int) -> Array:
+    """The keys of this step."""
+    return jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(state.key), state.k), count)
+
+
+def as_positive(value, name: str) -> Leaf | None:
+    """A number > 0 as an array leaf; None stays None."""
+    if value is None or isinstance(value, jax.Array):
+        return value
+    number = np.asarray(value, dtype=np.float64)
+    if number.shape == () and not (np.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be finite and > 0, given {value}")
+    return number
+
+
+def as_rate(value, name: str) -> Schedule:
+    """A number in (0, 1] or a function of k, as a schedule."""
+    schedule = as_schedule(value)
+    if isinstance(value, float | int | np.number) and not 0 < value <= 1:
+        raise ValueError(f"{name} must lie in (0, 1], given {value}")
+    if schedule is None:
+        raise ValueError(f"{name} must be a number in (0, 1] or a function of k, given None")
+    return schedule
+
+
+class SampledMethod(Method):
+    """A method with step sizes, an optional sampler, and a seed that makes the trajectory."""
+
+    steps: StepSizes
+    sampler: Sampler = eqx.field(converter=as_sampler, default_factory=Sampler, kw_only=True)
+    seed: Leaf = eqx.field(converter=as_seed, default=0, kw_only=True)
+
+    def used_steps(self) -> tuple[str, ...]:
+        """The names of the step sizes without which there is no step."""
+        raise NotImplementedError
+
+    def __check_init__(self):
+        require_steps(self.name, self.steps, self.used_steps(), ())
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if problem.y_set is not None:
+            require_oracle(problem.y_set, "project", self.name, "y", "use a y_set with a projection")
+        self.sampler.check(problem)
+
+    def check_start(self, problem: Problem, start: Point) -> None:
+        check_problem_at(problem, start)
+        self.check(problem)
+
+
+def lower_step(name: str, problem: Problem) -> float:
+    """2 / (mu_g + L_g), where default step sizes begin."""
+    mu_g, L_g = problem.constants.mu_g, problem.constants.L_g
+    if mu_g is None or L_g is None:
+        raise ValueError(
+            f"{name}.with_default_steps needs the constants mu_g and L_g of the problem, given None; set "
+            "Problem(constants=bs.Constants(mu_g=..., L_g=...)), or use theory.estimate_constants"
+        )
+    return 2 / (float(mu_g) + float(L_g))
+
+
+def horizon(K: Number, nu: Number) -> tuple[float, float]:
+    """(K, nu) as numbers; ValueError unless both are finite and positive."""
+    for name, value in (("K", K), ("nu", nu)):
+        if not 0 < value < np.inf:
+            raise ValueError(f"{name} must be finite and > 0, given {value}")
+    return float(K), float(nu)
