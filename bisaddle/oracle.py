@@ -36,6 +36,13 @@ def lower_gradient(problem: Problem, x: PyTree, theta: PyTree) -> PyTree:
     return jax.grad(problem.lower, 1)(x, theta, problem.data)
 
 
+def lower_x_gradient(problem: Problem, x: PyTree, theta: PyTree) -> PyTree:
+    """g_x(x, theta), which only the first-order penalty methods need; 0 without a lower level."""
+    if problem.lower is None:
+        return trees.zeros_like(x)
+    return jax.grad(problem.lower)(x, theta, problem.data)
+
+
 def hessian_product(problem: Problem, x: PyTree, theta: PyTree, w: PyTree) -> PyTree:
     """g_theta_theta(x, theta) w, forward over reverse: one tangent through the gradient."""
     if problem.lower is None:

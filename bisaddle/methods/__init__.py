@@ -1,13 +1,29 @@
-"""Methods: each owns one step; bisaddle.solve owns the loop."""
+"""Methods: each owns one step; bisaddle.solve owns the loop. `table()` lists them."""
 
 from bisaddle.methods.base import About as About
 from bisaddle.methods.base import Counts as Counts
 from bisaddle.methods.base import Method as Method
 from bisaddle.methods.base import State as State
 from bisaddle.methods.catalogue import table as table
+from bisaddle.methods.double_loop import AID as AID
+from bisaddle.methods.double_loop import BA as BA
+from bisaddle.methods.double_loop import ITD as ITD
+from bisaddle.methods.double_loop import DoubleLoop as DoubleLoop
+from bisaddle.methods.frank_wolfe import IBCG as IBCG
+from bisaddle.methods.frank_wolfe import SBFW as SBFW
+from bisaddle.methods.inner_sampled import BSA as BSA
+from bisaddle.methods.inner_sampled import AmIGO as AmIGO
+from bisaddle.methods.momentum import FSLA as FSLA
+from bisaddle.methods.momentum import SUSTAIN as SUSTAIN
+from bisaddle.methods.multiblock import MultiBlockV1 as MultiBlockV1
+from bisaddle.methods.multiblock import MultiBlockV2 as MultiBlockV2
+from bisaddle.methods.penalty import F2SA as F2SA
+from bisaddle.methods.penalty import FirstOrderPenalty as FirstOrderPenalty
 from bisaddle.methods.regularized import FullyProjected as FullyProjected
 from bisaddle.methods.regularized import OneSidedProjectionFree as OneSidedProjectionFree
 from bisaddle.methods.sampler import Batch as Batch
 from bisaddle.methods.sampler import Sampler as Sampler
+from bisaddle.methods.soba import SABA as SABA
+from bisaddle.methods.soba import SOBA as SOBA
 from bisaddle.methods.two_timescale import TTSA as TTSA
 from bisaddle.methods.two_timescale import MORBiT as MORBiT

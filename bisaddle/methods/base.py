@@ -81,11 +81,14 @@ class Method(eqx.Module):
 
 
 def public_methods() -> dict[str, type[Method]]:
-    """The methods of bs.methods by name, in the order of its exports."""
+    """The methods of bs.methods by name: first those for every kind of problem, then kind by kind."""
     from bisaddle import methods  # which imports this module
 
     found = {name: value for name, value in vars(methods).items() if isinstance(value, type)}
-    return {name: value for name, value in found.items() if issubclass(value, Method) and value is not Method}
+    public = [(name, value) for name, value in found.items() if issubclass(value, Method) and value is not Method]
+    return dict(
+        sorted(public, key=lambda pair: (-len(pair[1].about.problems), pair[1].about.problems, pair[0].lower()))
+    )
 
 
 def kind_of(problem: Problem) -> str:

@@ -89,13 +89,18 @@ class SampledMethod(Method):
 
 def lower_step(name: str, problem: Problem) -> float:
     """2 / (mu_g + L_g), where default step sizes begin."""
+    return 2 / sum(lower_constants(name, problem))
+
+
+def lower_constants(name: str, problem: Problem) -> tuple[float, float]:
+    """(mu_g, L_g); ValueError where the problem does not know them."""
     mu_g, L_g = problem.constants.mu_g, problem.constants.L_g
     if mu_g is None or L_g is None:
         raise ValueError(
             f"{name}.with_default_steps needs the constants mu_g and L_g of the problem, given None; set "
             "Problem(constants=bs.Constants(mu_g=..., L_g=...)), or use theory.estimate_constants"
         )
-    return 2 / (float(mu_g) + float(L_g))
+    return float(mu_g), float(L_g)
 
 
 def horizon(K: Number, nu: Number) -> tuple[float, float]:

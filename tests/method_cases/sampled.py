@@ -4,8 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import bisaddle as bs
+from tests import reference
 
 RIDGE = 0.5
+TASKS = 3
 
 
 def _loss(rows, targets, theta):
@@ -26,7 +28,7 @@ def _lower(x, theta, data):
     return theta.shape[0] * jnp.mean(losses)
 
 
-def regressions(seed, saddle=True, T=3, n=4, valid=4, d=2):
+def regressions(seed, saddle=True, T=TASKS, n=4, valid=4, d=2):
     rng = np.random.default_rng(seed)
     common = rng.normal(size=d)
     data = {"task": np.arange(T)}
@@ -75,3 +77,65 @@ def both(task_size, row_size):
         (batch(VALID_TASKS, task_size), batch(VALID_ROWS, row_size, 1)),
         (batch(TRAIN_TASKS, task_size), batch(TRAIN_ROWS, row_size, 1)),
     )
+
+
+def twin(data, saddle=False):
+    """The problem on these data in NumPy, theta flat."""
+    data = {name: np.asarray(value) for name, value in data.items()}
+    T, d = TASKS, data["train"].shape[2]
+    share = T / len(data["task"])
+
+    def residuals(name, theta):
+        """(task, A'(A theta - b) / n, A'A / n) for each task in the data"""
+        pairs = zip(data["task"], data[name], data[f"{name}_targets"], strict=True)
+        return [(t, A.T @ (A @ theta[t * d : (t + 1) * d] - b) / len(A), A.T @ A / len(A)) for t, A, b in pairs]
+
+    def f_theta(x, theta, y):
+        total = np.zeros(T * d)
+        for t, slope, _ in residuals("valid", theta):
+            total[t * d : (t + 1) * d] += share * slope * (1 / T if y is None else y[t])
+        return total
+
+    def f_y(x, theta, y):
+        total = np.zeros(T)
+        for t, A, b in zip(data["task"], data["valid"], data["valid_targets"], strict=True):
+            total[t] += share * ((A @ theta[t * d : (t + 1) * d] - b) ** 2).mean() / 2
+        return total
+
+    def g_theta(x, theta):
+        total = np.zeros(T * d)
+        for t, slope, _ in residuals("train", theta):
+            total[t * d : (t + 1) * d] += share * (slope + RIDGE * (theta[t * d : (t + 1) * d] - x))
+        return total
+
+    def g_tt(x, theta):
+        H = np.zeros((T * d, T * d))
+        for t, _, gram in residuals("train", theta):
+            H[t * d : (t + 1) * d, t * d : (t + 1) * d] += share * (gram + RIDGE * np.eye(d))
+        return H
+
+    def g_tx(x, theta):
+        C = np.zeros((T * d, d))
+        for t in data["task"]:
+            C[t * d : (t + 1) * d] -= share * RIDGE * np.eye(d)
+        return C
+
+    return reference.Reference(
+        f=lambda x, theta, y: np.nan,
+        f_x=lambda x, theta, y: 0.1 * x,
+        f_theta=f_theta,
+        g_theta=g_theta,
+        g_tt=g_tt,
+        g_tx=g_tx,
+        project_x=lambda v: reference.project_l2(v, 3.0),
+        lmo_x=lambda v: reference.lmo_l2(v, 3.0),
+        f_y=f_y if saddle else None,
+        project_y=reference.project_simplex if saddle else None,
+    )
+
+
+def g_x(data):
+    """The gradient of g in x on these data."""
+    tasks = np.asarray(data["task"])
+    share = TASKS / len(tasks)
+    return lambda x, theta: share * RIDGE * sum(x - theta.reshape(TASKS, -1)[t] for t in tasks)

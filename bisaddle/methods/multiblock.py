@@ -1,0 +1,257 @@
+"""The two methods of Hu, Zhong and Yang for many blocks of max players and lower levels."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PyTree
+
+from bisaddle import oracle, trees
+from bisaddle.methods.base import About, Counts, counter, unaliased
+from bisaddle.methods.double_loop import as_count
+from bisaddle.methods.sampled import SampledMethod, SampledState, as_rate, first_key, horizon, lower_step, step_keys
+from bisaddle.problem import Point, Problem
+from bisaddle.schedules import Schedule, StepSizes
+from bisaddle.trees import Number
+
+
+class BlockState(SampledState):
+    """State with the averaged direction z of x."""
+
+    z: PyTree
+
+
+class HessianState(BlockState):
+    """State with the averaged Hessian of every block, an array (blocks, d, d)."""
+
+    H: Array
+
+
+class _MultiBlock(SampledMethod):
+    """What the two versions share: the lines of y, theta, z and x, on some of the blocks."""
+
+    momentum: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "momentum"), kw_only=True)
+    blocks: int | None = eqx.field(static=True, default=None, kw_only=True)
+
+    def used_steps(self) -> tuple[str, ...]:
+        return ("alpha", "tau", "sigma")
+
+    def __check_init__(self):
+        if self.blocks is not None:
+            as_count(self.blocks, "blocks")
+
+    def check_start(self, problem: Problem, start: Point) -> None:
+        super().check_start(problem, start)
+        if self.blocks is None:
+            return
+        lengths = {leaf.shape[:1] for leaf in jax.tree.leaves((start.theta, start.y))}
+        if len(lengths) != 1 or lengths == {()} or self.blocks > min(lengths)[0]:
+            raise ValueError(
+                f"{self.name} with blocks={self.blocks} needs a first axis over at least as many blocks in theta and "
+                f"y, given lengths {sorted(lengths)}; use blocks=None for one block"
+            )
+
+    def block_count(self, theta: PyTree) -> int:
+        return 1 if self.blocks is None else jax.tree.leaves(theta)[0].shape[0]
+
+    def chosen(self, key: Array, theta: PyTree) -> Array:
+        """True for the blocks of this step."""
+        m = self.block_count(theta)
+        if self.blocks is None or self.blocks == m:
+            return jnp.ones(m, bool)
+        return jnp.zeros(m, bool).at[jax.random.choice(key, m, (self.blocks,), replace=False)].set(True)
+
+    def where(self, mask: Array, new: PyTree, old: PyTree) -> PyTree:
+        """`new` on the chosen blocks, `old` on the others."""
+        if self.blocks is None:
+            return new
+        return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+
+    def advanced(self, problem: Problem, state: BlockState, mask: Array, f: tuple, u: PyTree, keys: Array):
+        """x, theta, y, z after the step; f = (f_x, f_theta, f_y), keys for g_theta and for g_theta_x."""
+        x, theta, y = state.x, state.theta, state.y
+        steps = self.steps.at(state.k)
+        f_x, _, f_y = f
+        m = self.block_count(theta)
+        share = m / (self.blocks or m)
+        ascended = self.where(mask, trees.add_scaled(y, steps["sigma"], f_y), y)
+        new_y = problem.y_set.prox(ascended, steps["sigma"])  # pyright: ignore[reportOptionalMemberAccess]
+        g_theta = oracle.lower_gradient(self.sampler.for_lower(problem, keys[0]), x, theta)
+        new_theta = self.where(mask, trees.add_scaled(theta, -steps["alpha"], g_theta), theta)
+        chosen_u = self.where(mask, u, trees.zeros_like(u))
+        cross = oracle.cross_product(self.sampler.for_lower(problem, keys[1]), x, theta, chosen_u)
+        D = trees.add_scaled(f_x, -share, cross)
+        z = trees.mix(self.momentum(state.k), D, state.z)
+        new_x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], z))
+        return new_x, new_theta, new_y, z
+
+
+def _slow(cls: type, problem: Problem, K: Number, nu: Number) -> tuple[float, float]:
+    """(lower step, nu K^(-1/2)): every step and rate is of the order eps^2 = K^(-1/2)  [HZY22]."""
+    K, nu = horizon(K, nu)
+    return min(lower_step(cls.__name__, problem), K ** (-1 / 2)), nu * K ** (-1 / 2)
+
+
+class MultiBlockV1(_MultiBlock):
+    """Blocks of max players and lower levels, the Hessians averaged and inverted: for small blocks (version 1).
+
+        y_i+     = P_Y(y_i + sigma f_y),      theta_i+ = theta_i - alpha g_theta
+        H_i+     = (1 - averaging) H_i + averaging g_theta_theta,                      u_i = (H_i+)^-1 f_theta
+        D        = f_x - (m / |B|) sum_{i in B} g_theta_x u_i
+        z+       = (1 - momentum) z + momentum D,         z_0 = 0
+        x+       = P_X(x - tau z+)
+
+    all derivatives at the old (x, theta, y); i in B only, where B are `blocks` of the m blocks, drawn anew each step.
+    blocks=None: one block, all of theta and y. With blocks, the first axis of theta and y counts them, g must be a sum
+    over them, and Y a product (else P_Y still keeps y feasible). f_x is taken over all blocks, since f is one function,
+    where the publication takes it over B; H_0 is the Hessian at the start. Eigenvalues of H below a known mu_g are
+    raised to it. That D uses the new H is from memory; the publication has no P_X.
+    Needs: projections on x_set and y_set; alpha, tau, sigma; momentum and averaging in (0, 1].
+    Promises: |grad F| <= eps in eps^-4 m / |B| steps for f strongly concave in y  [HZY22].
+    """
+
+    averaging: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "averaging"), kw_only=True)
+    name: ClassVar[str] = "MultiBlockV1"
+    about: ClassVar[About] = About(
+        problems=("bilevel saddle",),
+        x_oracle="project",
+        loops="single",
+        second_order="the Hessian of a block, inverted + 1 cross",
+        complexity="eps^-4 samples to a gradient norm of eps, f strongly concave in y",
+        steps="K^(-1/2) for all, HZY22; alpha at most 2 / (mu_g + L_g)",
+        reference="HZY22",
+    )
+
+    def split(self, theta: PyTree) -> Array:
+        """theta as an array (blocks, d)."""
+        if self.blocks is None:
+            return ravel_pytree(theta)[0][None]
+        return jax.vmap(lambda block: ravel_pytree(block)[0])(theta)
+
+    def join(self, rows: Array, like: PyTree) -> PyTree:
+        if self.blocks is None:
+            return ravel_pytree(like)[1](rows[0])
+        unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], like))[1]
+        return jax.vmap(unravel)(rows)
+
+    def hessians(self, problem: Problem, x: PyTree, theta: PyTree) -> Array:
+        """(blocks, d, d), one product for each of the d coordinates of a block: g is a sum over the blocks."""
+        m, d = self.split(theta).shape
+
+        def column(e):
+            return self.split(oracle.hessian_product(problem, x, theta, self.join(jnp.tile(e, (m, 1)), theta)))
+
+        H = jnp.moveaxis(jax.vmap(column)(jnp.eye(d, dtype=trees.dtype_of(theta))), 0, 2)
+        return 0.5 * (H + jnp.swapaxes(H, 1, 2))
+
+    def init(self, problem: Problem, start: Point) -> HessianState:
+        self.check_start(problem, start)
+        x, theta, y = (unaliased(tree) for tree in (start.x, start.theta, start.y))
+        rest = (trees.zeros_like(theta), first_key(self.seed), trees.zeros_like(x), self.hessians(problem, x, theta))
+        return HessianState(counter(), x, theta, y, *rest)
+
+    def step(self, problem: Problem, state: HessianState) -> HessianState:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, theta, y = state.x, state.theta, state.y
+        keys = step_keys(state, 5)
+        mask = self.chosen(keys[0], theta)
+        f = oracle.upper_gradients(self.sampler.for_upper(problem, keys[1]), x, theta, y)
+        fresh = self.hessians(self.sampler.for_lower(problem, keys[2]), x, theta)
+        averaged = trees.mix(self.averaging(state.k), fresh, state.H)
+        H = jnp.where(mask[:, None, None], averaged, state.H)
+        u = self.join(_solve(H, self.split(f[1]), problem.constants.mu_g), theta)
+        x, theta, y, z = self.advanced(problem, state, mask, f, u, keys[3:])
+        return HessianState(state.k + 1, x, theta, y, u, state.key, z, H)
+
+    def counts(self, problem: Problem, state: HessianState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
+        k = int(state.k)
+        return Counts(2 * k, (k + 1) * state.H.shape[-1], k, 2 * k, 0)
+
+    @classmethod
+    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "MultiBlockV1":
+        """tau = sigma = nu K^(-1/2), alpha = K^(-1/2) at most 2 / (mu_g + L_g), momentum = averaging = K^(-1/2)."""
+        lower, slow = _slow(cls, problem, K, nu)
+        rate = min(1.0, float(K) ** (-1 / 2))
+        steps = StepSizes(alpha=lower, tau=slow, sigma=slow)
+        options.setdefault("momentum", rate)
+        options.setdefault("averaging", rate)
+        return cls(steps, **options)
+
+
+def _solve(H: Array, rhs: Array, floor) -> Array:
+    """H_i^-1 rhs_i for every block, eigenvalues raised to the floor where there is one."""
+    values, vectors = jnp.linalg.eigh(H)
+    if floor is not None:
+        values = jnp.maximum(values, jnp.asarray(floor).astype(values.dtype))
+    return jnp.einsum("bij,bj->bi", vectors, jnp.einsum("bij,bi->bj", vectors, rhs) / values)
+
+
+class MultiBlockV2(_MultiBlock):
+    """Blocks of max players and lower levels, a gradient step on each linear system: for large blocks (version 2).
+
+        y_i+     = P_Y(y_i + sigma f_y),      theta_i+ = theta_i - alpha g_theta
+        u_i+     = P_ball(u_i - eta (g_theta_theta u_i - f_theta)),               u_0 = 0
+        D        = f_x - (m / |B|) sum_{i in B} g_theta_x u_i+
+        z+       = (1 - momentum) z + momentum D,         z_0 = 0
+        x+       = P_X(x - tau z+)
+
+    all derivatives at the old (x, theta, y); blocks, f_x and P_X as in MultiBlockV1. P_ball: onto |u_i| <= C_theta /
+    mu_g, where the problem's constants give both; no ball otherwise. From memory: that D uses the new u.
+    Needs: projections on x_set and y_set; alpha, eta, tau, sigma; momentum in (0, 1].
+    Promises: |grad F| <= eps in eps^-4 m / |B| steps for f strongly concave in y  [HZY22].
+    """
+
+    name: ClassVar[str] = "MultiBlockV2"
+    about: ClassVar[About] = About(
+        problems=("bilevel saddle",),
+        x_oracle="project",
+        loops="single",
+        second_order="1 HVP + 1 cross",
+        complexity="eps^-4 samples to a gradient norm of eps, f strongly concave in y",
+        steps="K^(-1/2) for all, HZY22; alpha at most 2 / (mu_g + L_g)",
+        reference="HZY22",
+    )
+
+    def used_steps(self) -> tuple[str, ...]:
+        return ("alpha", "eta", "tau", "sigma")
+
+    def init(self, problem: Problem, start: Point) -> BlockState:
+        self.check_start(problem, start)
+        x, theta, y = (unaliased(tree) for tree in (start.x, start.theta, start.y))
+        return BlockState(counter(), x, theta, y, trees.zeros_like(theta), first_key(self.seed), trees.zeros_like(x))
+
+    def step(self, problem: Problem, state: BlockState) -> BlockState:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, theta, y, u = state.x, state.theta, state.y, state.w
+        keys = step_keys(state, 5)
+        mask = self.chosen(keys[0], theta)
+        f = oracle.upper_gradients(self.sampler.for_upper(problem, keys[1]), x, theta, y)
+        product = oracle.hessian_product(self.sampler.for_lower(problem, keys[2]), x, theta, u)
+        moved = trees.add_scaled(u, -self.steps.at(state.k)["eta"], trees.subtract(product, f[1]))
+        u = self.where(mask, self.shortened(problem, moved), u)
+        x, theta, y, z = self.advanced(problem, state, mask, f, u, keys[3:])
+        return BlockState(state.k + 1, x, theta, y, u, state.key, z)
+
+    def shortened(self, problem: Problem, u: PyTree) -> PyTree:
+        """P_ball of every block."""
+        C_theta, mu_g = problem.constants.C_theta, problem.constants.mu_g
+        if C_theta is None or mu_g is None:
+            return u
+        radius = jnp.asarray(C_theta) / jnp.asarray(mu_g)
+
+        def shorten(block):
+            length = trees.norm(block)
+            return trees.scale(jnp.where(length > radius, radius / jnp.where(length > 0, length, 1), 1), block)
+
+        return shorten(u) if self.blocks is None else jax.vmap(shorten)(u)
+
+    def counts(self, problem: Problem, state: BlockState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Counts(gradients=2, hvps=1, cross_products=1, projections=2).times(int(state.k))
+
+    @classmethod
+    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "MultiBlockV2":
+        """tau = sigma = nu K^(-1/2), alpha = eta = K^(-1/2) at most 2 / (mu_g + L_g), momentum = K^(-1/2)."""
+        lower, slow = _slow(cls, problem, K, nu)
+        steps = StepSizes(alpha=lower, eta=lower, tau=slow, sigma=slow)
+        options.setdefault("momentum", min(1.0, float(K) ** (-1 / 2)))
+        return cls(steps, **options)

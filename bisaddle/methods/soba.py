@@ -1,0 +1,198 @@
+"""SOBA and SABA: theta, w and x moved at once along directions that are sums over the data."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, PyTree
+
+from bisaddle import oracle, trees
+from bisaddle.methods.base import About, Counts, counter, unaliased
+from bisaddle.methods.sampled import (
+    SampledMethod,
+    SampledState,
+    first_key,
+    horizon,
+    lower_constants,
+    lower_step,
+    step_keys,
+)
+from bisaddle.methods.sampler import with_block
+from bisaddle.problem import Point, Problem
+from bisaddle.schedules import Power, StepSizes
+from bisaddle.trees import Number
+
+
+class _AtOnce(SampledMethod):
+    """What SOBA and SABA share: the three updates, whatever the directions."""
+
+    def used_steps(self) -> tuple[str, ...]:
+        return ("alpha", "eta", "tau")
+
+    def moved(self, problem: Problem, state: SampledState, lower: tuple, upper: tuple) -> tuple[PyTree, PyTree, PyTree]:
+        """x, theta, w after one step along lower = (g_theta, Hess w, cross w) and upper = (f_x, f_theta)."""
+        steps = self.steps.at(state.k)
+        (g_theta, Hw, cross), (f_x, f_theta) = lower, upper
+        theta = trees.add_scaled(state.theta, -steps["alpha"], g_theta)
+        w = trees.add_scaled(state.w, -steps["eta"], trees.subtract(Hw, f_theta))
+        x = problem.x_set.project(trees.add_scaled(state.x, -steps["tau"], trees.subtract(f_x, cross)))
+        return x, theta, w
+
+
+def lower_parts(problem: Problem, state: SampledState) -> tuple[PyTree, PyTree, PyTree]:
+    x, theta, w = state.x, state.theta, state.w
+    products = (oracle.hessian_product(problem, x, theta, w), oracle.cross_product(problem, x, theta, w))
+    return oracle.lower_gradient(problem, x, theta), *products
+
+
+def upper_parts(problem: Problem, state: SampledState) -> tuple[PyTree, PyTree]:
+    return oracle.upper_gradients(problem, state.x, state.theta, state.y)[:2]
+
+
+class SOBA(_AtOnce):
+    """Stochastic bilevel algorithm: one stochastic gradient step for theta, for the linear system and for x, at once.
+
+        theta+ = theta - alpha g_theta
+        w+     = w - eta (g_theta_theta w - f_theta),           w_0 = 0
+        x+     = P_X(x - tau (f_x - g_theta_x w))
+
+    all at the old (x, theta, w), on one sample of g and one of f. w is minus the published v, which tends to
+    -Hess^-1 f_theta; the publication has eta = alpha and no P_X.
+    Needs: a projection on x_set; alpha, eta, tau.
+    Promises: |grad| <= eps in eps^-4 steps of size k^(-1/2)  [DAVM22].
+    """
+
+    name: ClassVar[str] = "SOBA"
+    about: ClassVar[About] = About(
+        problems=("bilevel",),
+        x_oracle="project",
+        loops="single",
+        second_order="1 HVP + 1 cross",
+        complexity="eps^-4 samples to a gradient norm of eps",
+        steps="exponents of DAVM22, from 2 / (mu_g + L_g)",
+        reference="DAVM22",
+    )
+
+    def init(self, problem: Problem, start: Point) -> SampledState:
+        self.check_start(problem, start)
+        x, theta = unaliased(start.x), unaliased(start.theta)
+        return SampledState(counter(), x, theta, None, trees.zeros_like(theta), first_key(self.seed))
+
+    def step(self, problem: Problem, state: SampledState) -> SampledState:  # pyright: ignore[reportIncompatibleMethodOverride]
+        lower_key, upper_key = step_keys(state, 2)
+        lower = lower_parts(self.sampler.for_lower(problem, lower_key), state)
+        upper = upper_parts(self.sampler.for_upper(problem, upper_key), state)
+        x, theta, w = self.moved(problem, state, lower, upper)
+        return SampledState(state.k + 1, x, theta, None, w, state.key)
+
+    def counts(self, problem: Problem, state: SampledState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Counts(gradients=2, hvps=1, cross_products=1, projections=1).times(int(state.k))
+
+    @classmethod
+    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "SOBA":
+        """alpha = eta = 2 / (mu_g + L_g) (k+1)^(-1/2), tau = nu (k+1)^(-1/2)  [DAVM22]."""
+        _, nu = horizon(K, nu)
+        lower = Power(lower_step(cls.name, problem), -1 / 2)
+        return cls(StepSizes(alpha=lower, eta=lower, tau=Power(nu, -1 / 2)), **options)
+
+
+class MemoryState(SampledState):
+    """State with the last value of every direction on every block of data, and their means over the blocks."""
+
+    lower_memory: PyTree
+    upper_memory: PyTree
+    lower_mean: PyTree
+    upper_mean: PyTree
+
+
+class SABA(_AtOnce):
+    """Stochastic average bilevel algorithm: SOBA with the variance reduction of SAGA on all five directions.
+
+        D      = D_i - M_i + mean(M),  M_i+ = D_i,              D = g_theta, g_theta_theta w, g_theta_x w, f_theta, f_x
+        theta+ = theta - alpha D(g_theta)
+        w+     = w - eta (D(g_theta_theta w) - D(f_theta)),     w_0 = 0
+        x+     = P_X(x - tau (D(f_x) - D(g_theta_x w)))
+
+    i: a block of consecutive rows of the sampler's batch, one drawn for g and one for f. M starts with a pass over all
+    blocks at the start; the authors' benchmark starts it from 0. Without a sampler there is one block, and SABA is
+    SOBA. Signs as in SOBA; the publication has eta = alpha and no P_X.
+    Needs: a projection on x_set; alpha, eta, tau; at most one batch each for f and g, its size a divisor of the rows.
+    Promises: |grad| <= eps in n^(2/3) eps^-2 steps of constant size for n blocks; linear if F is PL  [DAVM22].
+    """
+
+    name: ClassVar[str] = "SABA"
+    about: ClassVar[About] = About(
+        problems=("bilevel",),
+        x_oracle="project",
+        loops="single",
+        second_order="1 HVP + 1 cross",
+        complexity="n^(2/3) eps^-2 to a gradient norm of eps; linear if F is PL",
+        steps="constant, alpha = eta = 1 / (3 L_g) as in SAGA",
+        reference="DAVM22",
+    )
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        for batches in (self.sampler.upper, self.sampler.lower):
+            if len(batches) > 1:
+                raise ValueError(
+                    f"SABA remembers one batch for each of f and g, given {len(batches)}; use one, of rows or of tasks"
+                )
+            for batch in batches:
+                batch.blocks(problem.data)
+
+    def block_counts(self, problem: Problem) -> tuple[int, int]:
+        """The number of blocks of g and of f."""
+        lower, upper = (
+            batches[0].blocks(problem.data) if batches else 1 for batches in (self.sampler.lower, self.sampler.upper)
+        )
+        return lower, upper
+
+    def lower_at(self, problem: Problem, state: SampledState, i: Array) -> tuple:
+        return lower_parts(with_block(problem, self.sampler.lower, i), state)
+
+    def upper_at(self, problem: Problem, state: SampledState, i: Array) -> tuple:
+        return upper_parts(with_block(problem, self.sampler.upper, i), state)
+
+    def init(self, problem: Problem, start: Point) -> MemoryState:
+        self.check_start(problem, start)
+        x, theta = unaliased(start.x), unaliased(start.theta)
+        state = SampledState(counter(), x, theta, None, trees.zeros_like(theta), first_key(self.seed))
+        n_lower, n_upper = self.block_counts(problem)
+        memories = (
+            lax.map(lambda i: self.lower_at(problem, state, i), jnp.arange(n_lower)),
+            lax.map(lambda i: self.upper_at(problem, state, i), jnp.arange(n_upper)),
+        )
+        means = (jax.tree.map(lambda rows: jnp.mean(rows, axis=0), memory) for memory in memories)
+        return MemoryState(state.k, x, theta, None, state.w, state.key, *memories, *means)
+
+    def step(self, problem: Problem, state: MemoryState) -> MemoryState:  # pyright: ignore[reportIncompatibleMethodOverride]
+        n_lower, n_upper = self.block_counts(problem)
+        lower_key, upper_key = step_keys(state, 2)
+        i, j = jax.random.randint(lower_key, (), 0, n_lower), jax.random.randint(upper_key, (), 0, n_upper)
+        lower, *lower_rest = _saga(self.lower_at(problem, state, i), state.lower_memory, state.lower_mean, i, n_lower)
+        upper, *upper_rest = _saga(self.upper_at(problem, state, j), state.upper_memory, state.upper_mean, j, n_upper)
+        x, theta, w = self.moved(problem, state, lower, upper)
+        (lower_memory, lower_mean), (upper_memory, upper_mean) = lower_rest, upper_rest
+        memories = (lower_memory, upper_memory, lower_mean, upper_mean)
+        return MemoryState(state.k + 1, x, theta, None, w, state.key, *memories)
+
+    def counts(self, problem: Problem, state: MemoryState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
+        k, (n_lower, n_upper) = int(state.k), self.block_counts(problem)
+        return Counts(2 * k + n_lower + n_upper, k + n_lower, k + n_lower, k, 0)
+
+    @classmethod
+    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "SABA":
+        """alpha = eta = 1 / (3 L_g), tau = nu, constant."""
+        _, nu = horizon(K, nu)
+        lower = 1 / (3 * lower_constants(cls.name, problem)[1])
+        return cls(StepSizes(alpha=lower, eta=lower, tau=nu), **options)
+
+
+def _saga(new: PyTree, memory: PyTree, mean: PyTree, i: Array, n: int) -> tuple[PyTree, PyTree, PyTree]:
+    """The direction, the memory with its i-th row replaced, and its mean."""
+    change = jax.tree.map(lambda value, rows: value - rows[i], new, memory)
+    direction = trees.add_scaled(change, 1.0, mean)
+    memory = jax.tree.map(lambda rows, value: rows.at[i].set(value), memory, new)
+    return direction, memory, trees.add_scaled(mean, 1 / n, change)
