@@ -36,8 +36,8 @@ MORBIT_WRONG = ("x from the old theta", "y from the old theta", "y at the new x"
 def morbit(p, x, theta, y, steps, count, L_g, terms, wrong=""):
     """MORBiT; without a max player TTSA. Iterates x, theta, y, v.
 
-    p: a Reference, or a function of k that gives the samples of g_theta, of f, of the cross term, and of the Hessian for
-    each product of the series.
+    p: a Reference, or a function of k that gives the samples of g_theta, of f, of the cross term, and of the Hessian
+    for each product of the series.
     """
     history = []
     for k in range(count):
@@ -180,8 +180,8 @@ def ibcg(p, x, theta, steps, count):
 def penalty(p, x, theta, y, steps, count, c, g_x, inner_steps=1):
     """F2SA (y is None) and its form with a max player; g_x(p, x, theta) is the gradient of g in x.
 
-    p: a Reference, or a function of k that gives the samples of f, of g_x at q and at z, and then those of g_theta at z, of
-    g_theta at q and of f_theta for each inner step.
+    p: a Reference, or a function of k that gives the samples of f, of g_x at q and at z, and then those of g_theta at
+    z, of g_theta at q and of f_theta for each inner step.
     """
     z, q, history = theta, theta, []
     for k in range(count):
@@ -262,8 +262,8 @@ def itd(p, x, theta, steps, count, inner_steps):
 def multi_block(p, x, theta, y, steps, count, momentum, averaging=None, radius=np.inf, first=None):
     """Hu, Zhong and Yang with all blocks: averaging given is version 1, else version 2 with |u| <= radius.
 
-    p: a Reference, or a function of k that gives the samples of f, of the Hessian, of g_theta, of the cross term; `first`
-    is then the Reference on everything.
+    p: a Reference, or a function of k that gives the samples of f, of the Hessian, of g_theta, of the cross term;
+    `first` is then the Reference on everything.
     """
     z, u, H, history = 0 * x, 0 * theta, (p if first is None else first).g_tt(x, theta), []
     for k in range(count):

@@ -8,7 +8,7 @@ import pytest
 import bisaddle as bs
 from tests import reference_methods_bilevel as loops
 from tests.method_cases.bilevel import METHODS, fsla, ibcg, lower_step, multi_block_v1, multi_block_v2, soba
-from tests.method_cases.runs import deviation, numbers, trajectory
+from tests.method_cases.runs import deviation, numbers, trajectory, unless_quick
 from tests.method_cases.weighted import g_x, twin, weighted
 from tests.registry import PROBLEMS, TWINS, flat, one_sided_projection_free
 
@@ -102,7 +102,7 @@ BILEVEL = {
 }
 
 
-@pytest.mark.parametrize("name", [n if n in ("SOBA", "IBCG") else pytest.param(n, marks=SLOW) for n in BILEVEL])
+@pytest.mark.parametrize("name", unless_quick(BILEVEL))
 def test_a_bilevel_method_equals_the_numpy_loop(name, record):
     options, loop = BILEVEL[name]
     for seed in range(2):

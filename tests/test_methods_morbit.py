@@ -71,7 +71,7 @@ def _one_task(x, theta, y, data):
     return y[0] * (0.5 * jnp.sum((theta - data["d"]) ** 2) + 0.5 * data["r"] * jnp.sum(x**2))
 
 
-@pytest.mark.parametrize("randomised", [False, True])
+@pytest.mark.parametrize("randomised", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_ttsa_is_morbit_with_one_task(randomised):
     problem, start, _ = PROBLEMS["generator, ball active"](0)
     simplex = bs.sets.Simplex()
@@ -155,6 +155,7 @@ def test_the_same_seed_gives_the_same_trajectory_and_another_seed_another():
     assert np.max(np.abs(first[0] - other[0])) > 1e-6
 
 
+@pytest.mark.slow
 def test_seeds_can_be_swept_in_one_trace():
     problem, start, _ = PROBLEMS["generator"](0)
     final = jax.vmap(lambda seed: run(ttsa(problem, randomised=True, seed=seed), problem, start, 5)[0].x)
@@ -174,6 +175,7 @@ def test_gu_2021_is_morbit_with_the_randomised_estimator():
     assert isinstance(method, bs.methods.MORBiT) and method.randomised
 
 
+@pytest.mark.slow
 def test_counts_are_the_oracle_calls_made():
     problem, start, _ = PROBLEMS["logistic"](0)
     method = morbit(problem, neumann_terms=6)
@@ -231,6 +233,7 @@ def test_bad_options_are_refused():
         bs.methods.TTSA.with_default_steps(bare, 100)
 
 
+@pytest.mark.slow
 def test_the_hypergradient_tends_to_the_exact_one():
     problem, start, _ = PROBLEMS["linear-quadratic, nu > 0"](0)
     theta = jnp.linalg.solve(problem.data["A"], problem.data["B"] @ start.x + problem.data["c"])

@@ -10,7 +10,7 @@ import bisaddle as bs
 from bisaddle.methods.base import public_methods
 from tests import reference_methods_bilevel as loops
 from tests.method_cases import sampled
-from tests.method_cases.runs import deviation, numbers, run, trajectory
+from tests.method_cases.runs import deviation, numbers, run, trajectory, unless_quick
 from tests.registry import METHODS, REGULARIZED, flat
 
 STEPS = 40
@@ -135,12 +135,9 @@ LOOPS = {
         lambda d, at, s, L, p: loops.sampled_regularized(d, *at, s, STEPS, lmo=True),
     ),
 }
-QUICK = ("MORBiT", "SOBA")
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LOOPS]
-)
+@pytest.mark.parametrize("name", unless_quick(LOOPS, ("MORBiT", "SOBA")))
 def test_a_sampled_trajectory_equals_the_numpy_loop_on_the_same_batches(name, record):
     saddle = "bilevel saddle" in getattr(bs.methods, name).about.problems
     problem, start = sampled.regressions(0, saddle)

@@ -69,11 +69,11 @@ def watched(method, problem, start):
 
 
 def _pairs():
-    """Every method on every problem it takes; the paper's two always, the others on one problem a kind when quick."""
+    """Every method on every problem it takes; when quick, the paper's two only."""
     for problem_name, make in PROBLEMS.items():
         for method_name in able(make(0)[0]):
-            quick = method_name in REGULARIZED or problem_name in SHORT
-            yield pytest.param(method_name, problem_name, marks=() if quick else pytest.mark.slow)
+            marks = () if method_name in REGULARIZED else pytest.mark.slow
+            yield pytest.param(method_name, problem_name, marks=marks)
 
 
 @pytest.mark.parametrize(("method_name", "problem_name"), list(_pairs()))

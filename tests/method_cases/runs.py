@@ -4,7 +4,20 @@ from functools import partial
 
 import jax
 import numpy as np
+import pytest
 from jax import lax
+
+# what the quick tests run; the slow ones run every method
+QUICK = ("MORBiT", "TTSA", "SOBA", "IBCG", "DoubleLoop")
+
+
+def unless_quick(names, quick=QUICK):
+    """Parameters of a test over methods, all but the quick ones marked slow; a name may lead a tuple."""
+    marked = []
+    for item in names:
+        values = item if isinstance(item, tuple) else (item,)
+        marked.append(pytest.param(*values, marks=() if values[0] in quick else pytest.mark.slow))
+    return marked
 
 
 @partial(jax.jit, static_argnames="count")
