@@ -86,7 +86,7 @@ def _outside(s, points):
     worst = 0.0
     for point in np.asarray(points)[:: max(1, len(points) // 40)]:
         u.value = point
-        worst = max([worst, *(float(np.max(c.violation())) for c in constraints)])
+        worst = max([worst, *(float(np.max(c.violation(), initial=0)) for c in constraints)])
     return worst
 
 
