@@ -41,7 +41,7 @@ def _quick_size(case):
 def _parameters():
     for name, case in CASES.items():
         n = _quick_size(case)
-        yield pytest.param(name, n, 200, id=f"{name}-{n}-200")
+        yield pytest.param(name, n, 200, id=f"{name}-{n}-200", marks=[] if case.quick else [pytest.mark.slow])
         for n in case.sizes:
             yield pytest.param(name, n, 2000, id=f"{name}-{n}-2000", marks=pytest.mark.slow)
 
@@ -86,7 +86,7 @@ def _outside(s, points):
     worst = 0.0
     for point in np.asarray(points)[:: max(1, len(points) // 40)]:
         u.value = point
-        worst = max([worst, *(float(np.max(c.violation())) for c in constraints)])
+        worst = max([worst, *(float(np.max(c.violation(), initial=0)) for c in constraints)])
     return worst
 
 
@@ -216,7 +216,14 @@ def test_shape_and_dtype_are_kept_and_whole_numbers_become_floats(name):
             assert jax.eval_shape(number, v).dtype == expected
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.differentiable])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if case.quick else [pytest.mark.slow])
+        for name, case in CASES.items()
+        if case.differentiable
+    ],
+)
 def test_the_derivative_of_the_projection_is_that_of_finite_differences(name):
     case = CASES[name]
     n = _quick_size(case)

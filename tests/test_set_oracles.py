@@ -23,7 +23,7 @@ def _counts():
         if case.constraints is None:
             continue
         n = max(size for size in case.sizes if size <= 5)
-        yield pytest.param(name, n, 20, id=f"{name}-20")
+        yield pytest.param(name, n, 20, id=f"{name}-20", marks=[] if case.quick else [pytest.mark.slow])
         yield pytest.param(name, n, 200, id=f"{name}-200", marks=pytest.mark.slow)
 
 

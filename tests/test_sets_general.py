@@ -120,6 +120,7 @@ def test_the_hull_of_the_simplex_vertices_is_the_simplex():
     _same_set(sets.ConvexHull(corners), sets.LinfBall(1.0), n=4, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_hull_holds_matrices_and_differentiates_in_its_vertices():
     vertices = RNG.normal(size=(7, 2, 3))
     v = jnp.asarray(3 * RNG.normal(size=(2, 3)))
@@ -138,7 +139,7 @@ def _random_polyhedron(n, seed):
     return A, A @ np.full(n, 0.2) + rng.uniform(0.1, 1, 3 * n), E, E @ np.full(n, 0.2)
 
 
-@pytest.mark.parametrize("n", [4, 8])
+@pytest.mark.parametrize("n", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_polyhedron_agrees_with_clarabel_and_highs_under_jit_and_vmap(n):
     A, b, E, e = _random_polyhedron(n, n)
     polyhedron = sets.Polyhedron(A, b, E, e, lower=-2.0)
@@ -207,6 +208,7 @@ def test_without_scipy_a_polyhedron_projects_and_its_lmo_says_what_to_install(mo
 # Intersection, Image, Custom ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_intersection_of_a_box_and_the_simplex_is_that_of_clarabel():
     cut = sets.Intersection([sets.Box(0.05, 0.3), sets.Simplex()])
     project = _clarabel(6, lambda u: [u >= 0.05, u <= 0.3, cp.sum(u) == 1])
@@ -216,6 +218,7 @@ def test_the_intersection_of_a_box_and_the_simplex_is_that_of_clarabel():
         assert float(cut.violation(p)) <= 1e-9
 
 
+@pytest.mark.slow
 def test_an_intersection_of_curved_sets_meets_the_optimality_conditions():
     parts = [sets.L2Ball(1.0), sets.Translated(sets.L2Ball(1.2), np.array([0.9, 0.0, 0.0]))]
     lens = sets.Intersection(parts)
@@ -236,6 +239,7 @@ def test_an_intersection_with_a_part_without_derivatives_still_projects():
     np.testing.assert_allclose(cut.project(v), with_box.project(v), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_derivatives_of_an_intersection_reach_the_sizes_of_its_parts():
     v = jnp.asarray([0.9, 0.5, 0.2, -0.4])
     weights = jnp.asarray([1.0, -2.0, 3.0, 0.5])

@@ -276,7 +276,9 @@ SLICED = {
 }
 
 
-@pytest.mark.parametrize("name", SLICED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in ("CappedSimplex", "GroupBall") else [pytest.mark.slow]) for n in SLICED]
+)
 def test_an_axis_makes_every_slice_a_vector(name):
     v = jnp.asarray(np.random.default_rng(8).normal(size=(4, 3)))
     whole, rows, columns = SLICED[name](None), SLICED[name](-1), SLICED[name](0)

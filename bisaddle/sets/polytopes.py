@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, PyTree
 
 from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, finite_array, like, poison, traced
-from bisaddle.sets.nearest import affine_projection, affine_weights, nearest_of_hull, nearest_of_polyhedron
+from bisaddle.sets.nearest import Active, affine_projection, affine_weights, nearest_of_hull, nearest_of_polyhedron
 from bisaddle.sets.simplex import uniform_weights
 
 
@@ -62,21 +63,41 @@ class ConvexHull(ConvexSet):
         return like(self.vertices, v).reshape(self.vertices.shape[0], -1)
 
 
-@jax.jit  # so that a call outside jit compiles once, not at every call
+# Searches go one point after the other under vmap: a batch waits for its slowest, and two batches of factorisations in
+# one program can block each other for good on two cores (jaxlib 0.10.2: each waits, on a thread of the pool, for work
+# queued in that pool). What they found gives the derivatives, which alone factorise once more. Searches are jitted so
+# that a call outside jit compiles once, not at every call.
+
+
+@jax.custom_jvp
 def _project_hull(rows: Array, v: Array) -> Array:
+    return poison(_search_hull(rows, v)[0], v)
+
+
+@_project_hull.defjvp
+def _project_hull_jvp(primals, tangents):
+    rows, v = primals
+    nearest, tags, weights = _search_hull(rows, v)
+
+    def on_face(rows, v):  # the derivative is that of the face's hull
+        face = rows[tags]
+        return affine_weights(face, weights > 0, v) @ face
+
+    return poison(nearest, v), jax.jvp(on_face, primals, tangents)[1]
+
+
+@jax.jit
+@jax.custom_batching.sequential_vmap
+def _search_hull(rows: Array, v: Array) -> tuple[Array, Array, Array]:
+    """The nearest point, in the hull whatever the scale of v, and its vertices with their weights."""
     count, n = rows.shape
-    frozen = lax.stop_gradient(rows)
 
     def best(d: Array) -> tuple[Array, Array]:
-        i = jnp.argmin(frozen @ d)
-        return frozen[i], i
+        i = jnp.argmin(rows @ d)
+        return rows[i], i
 
-    corral = nearest_of_hull(best, lax.stop_gradient(v), min(count, n + 1))
-    face = rows[corral.tags]
-    on_face = affine_weights(face, corral.weights > 0, v) @ face
-    # the value is the algorithm's, in the hull whatever the scale of v; the derivative that of the face's hull
-    nearest = lax.stop_gradient(corral.weights @ frozen[corral.tags])
-    return poison(nearest + (on_face - lax.stop_gradient(on_face)), v)
+    corral = nearest_of_hull(best, v, min(count, n + 1))
+    return corral.weights @ rows[corral.tags], corral.tags, corral.weights
 
 
 def _optional(value, name: str) -> Leaf | None:
@@ -142,7 +163,7 @@ class Polyhedron(ConvexSet):
         answer = jax.ShapeDtypeStruct((d.size,), d.dtype)
         # piecewise constant in d, so that its derivative is 0; in A, b, ... JAX refuses to differentiate the call
         flat = lax.stop_gradient(d.ravel())
-        vertex = jax.pure_callback(_host_lmo, answer, flat, *self._host_parts(), vmap_method="sequential")
+        vertex = _on_host(_host_lmo, answer, flat, *self._host_parts())
         return poison(self.project(vertex), d).reshape(d.shape)
 
     def diameter(self, v: Array) -> Array:
@@ -192,13 +213,26 @@ class Polyhedron(ConvexSet):
         return A, b, E, e, lower, upper
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _project_polyhedron(C: Array, d: Array, equations: int, v: Array) -> Array:
-    frozen_C, frozen_d, frozen_v = lax.stop_gradient((C, d, v))
-    nearest, active = nearest_of_polyhedron(frozen_C, frozen_d, equations, frozen_v)
-    on_face = affine_projection(C[active.rows], d[active.rows], active.used, v)
-    # the value is the algorithm's; the derivative that of the projection onto the active constraints
-    return poison(nearest + (on_face - lax.stop_gradient(on_face)), v)
+    return poison(_search_polyhedron(C, d, equations, v)[0], v)
+
+
+@_project_polyhedron.defjvp
+def _project_polyhedron_jvp(equations: int, primals, tangents):
+    C, d, v = primals
+    nearest, active = _search_polyhedron(C, d, equations, v)
+
+    def on_face(C, d, v):  # the derivative is that of the projection onto the active constraints
+        return affine_projection(C[active.rows], d[active.rows], active.used, v)
+
+    return poison(nearest, v), jax.jvp(on_face, primals, tangents)[1]
+
+
+@partial(jax.jit, static_argnums=2)
+def _search_polyhedron(C: Array, d: Array, equations: int, v: Array) -> tuple[Array, Active]:
+    search = jax.custom_batching.sequential_vmap(lambda C, d, v: nearest_of_polyhedron(C, d, equations, v))
+    return search(C, d, v)
 
 
 def _width(A, b, E, e, lower, upper) -> int:
@@ -250,6 +284,21 @@ def _linear_program(c, A, b, E, e, lower, upper):
         # the tightest HiGHS takes
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
+
+
+def _on_host(function, answer: jax.ShapeDtypeStruct, *arguments) -> Array:
+    """function(*arguments) on NumPy arrays, outside the device.
+
+    On a CPU not by pure_callback: it makes JAX arrays of the arguments, for which it may wait on the very threads that
+    wait for it, and two callbacks on two cores stand still for good (jaxlib 0.10.2).
+    """
+    if jax.default_backend() != "cpu":
+        return jax.pure_callback(function, answer, *arguments, vmap_method="sequential")
+
+    def write(_, out, *buffers):
+        np.asarray(out)[...] = function(*(np.asarray(buffer) for buffer in buffers))
+
+    return buffer_callback(write, answer, vmap_method="sequential")(*arguments)
 
 
 def _host_lmo(direction, *parts):

@@ -29,5 +29,7 @@ class Case:
     shape: Callable[[int], tuple[int, ...]] = field(default=lambda n: (n,))
     sizes: tuple[int, ...] = (1, 2, 5, 50, 1000)
     differentiable: bool = True
+    # whether the laws run in `make test` too, at the size nearest to 5
+    quick: bool = True
     # attributes of CVXPY's variable, such as symmetric=True
     variable: dict = field(default_factory=dict)

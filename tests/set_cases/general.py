@@ -47,6 +47,7 @@ CASES = {
         sizes=(1, 2, 5, 50),
     ),
     "ConvexHull with fewer vertices than coordinates, and repeated ones": Case(
+        quick=False,
         make=lambda rng, n: sets.ConvexHull(np.repeat(rng.normal(size=(max(n // 2, 1), n)), 2, axis=0)),
         constraints=lambda s, u: _hull_of(s.vertices, u),
         polyhedral=True,
@@ -79,6 +80,7 @@ CASES = {
         sizes=(1, 2, 5, 20),
     ),
     "Intersection of three": Case(
+        quick=False,
         make=lambda rng, n: sets.Intersection([sets.L1Ball(1.5), sets.LinfBall(0.8), sets.Box(-0.3, 2.0)]),
         constraints=lambda s, u: [cp.norm1(u) <= 1.5, cp.norm_inf(u) <= 0.8, u >= -0.3],
         sizes=(1, 2, 4, 20),
@@ -107,10 +109,12 @@ CASES = {
         sizes=(1, 2, 5, 50),
     ),
     "Image of a ball, by a tall matrix": Case(
+        quick=False,
         make=lambda rng, n: sets.Image(rng.normal(size=(n, max(n // 2, 1))), sets.L2Ball(1.5)),
         sizes=(1, 2, 5),
     ),
     "Entropy": Case(
+        quick=False,
         scales=("radius",),
         make=lambda rng, n: sets.Entropy(0.3, rng.uniform(0.5, 3)),
         constraints=lambda s, u: [u >= 0, cp.sum(u) == s.radius],
@@ -119,6 +123,7 @@ CASES = {
         sizes=(2, 5),
     ),
     "ElasticNet": Case(
+        quick=False,
         make=lambda rng, n: sets.ElasticNet(0.3, 0.2, sets.Box(-1.0, rng.uniform(0, 2, n))),
         constraints=lambda s, u: [u >= -1, u <= s.domain.upper],
         polyhedral=True,

@@ -24,6 +24,7 @@ def _transport(rng, n):
 
 def _schatten(p, sizes):
     return Case(
+        quick=p == 1.5,
         scales=("radius",),
         make=lambda rng, n: sets.SchattenBall(p, rng.uniform(0.5, 3)),
         # CVXPY has no words for other powers of singular values
@@ -44,6 +45,7 @@ CASES = {
         sizes=SIDES,
     ),
     "NuclearBall-wide": Case(
+        quick=False,
         scales=("radius",),
         make=lambda rng, n: sets.NuclearBall(rng.uniform(0.5, 3)),
         constraints=lambda s, u: [cp.normNuc(u) <= s.radius],
@@ -79,6 +81,7 @@ CASES = {
         symmetric=True,
     ),
     "Fantope-low": Case(  # 8 k < n: the iterative linear minimisation
+        quick=False,
         make=lambda rng, n: sets.Fantope(2),
         shape=_square,
         sizes=(2, 5, 40),

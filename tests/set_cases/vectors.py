@@ -106,6 +106,7 @@ CASES = {
         polyhedral=True,
     ),
     "FreeBall": Case(
+        quick=False,
         scales=("radius",),
         make=lambda rng, n: sets.FreeBall(),
         constraints=lambda s, u: [cp.norm2(u) <= s.radius],
@@ -124,6 +125,7 @@ CASES = {
         permutes=True,
     ),
     "LpBall-3": Case(
+        quick=False,
         scales=("radius",),
         make=lambda rng, n: sets.LpBall(3, rng.uniform(0.5, 3)),
         # Clarabel stalls 1.5e-6 away on cp.pnorm; tests/test_sets_vectors.py checks the optimality conditions too
