@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import bisaddle as bs
+from bisaddle.methods.classes import problem_kind
 from tests import reference
+from tests.registry_saddle import SADDLE_METHODS, quadratic
 
 # -- methods ----------------------------------------------------------------------------------------------------------
 
@@ -39,7 +41,15 @@ def one_sided_projection_free(problem, gamma=0.02, sigma=0.05, mu=0.0):
     return bs.methods.OneSidedProjectionFree(steps)
 
 
-METHODS = {"FullyProjected": fully_projected, "OneSidedProjectionFree": one_sided_projection_free}
+# the paper's two, for every class of problems
+PAPER = {"FullyProjected": fully_projected, "OneSidedProjectionFree": one_sided_projection_free}
+METHODS = PAPER | SADDLE_METHODS
+
+
+def solves(method, problem, problem_name):
+    """Whether the method is for such problems: by its class, and for PDHG by the coupling."""
+    bilinear = problem_name not in ("CB2", "DEM", "Mifflin1", "Crescent")
+    return problem_kind(problem) in method.about.problems and (bilinear or method.name != "PDHG")
 
 
 class Answer(NamedTuple):
@@ -312,6 +322,11 @@ def wavy_saddle(seed):
     return problem, bs.Point(x=jnp.full(4, 0.3), y=jnp.array([0.2, -0.3, 0.1])), None
 
 
+def quadratic_saddle(seed, kind):
+    problem, start, x, y = quadratic(seed, kind, kind)
+    return problem, start, Answer(x, y)
+
+
 def tasks(seed, counts=((12, 7), (9, 5), (15, 6)), d=4):
     """Ragged regression tasks: counts are (training rows, validation rows)."""
     rng = np.random.default_rng(seed)
@@ -362,6 +377,8 @@ PROBLEMS = (
         "linear-quadratic on the simplex, nu > 0": lambda seed: linear_quadratic(seed, 0.5, y_size=None),
         "logistic": logistic,
         "wavy saddle": wavy_saddle,
+        "quadratic saddle": lambda seed: quadratic_saddle(seed, "box"),
+        "quadratic saddle on simplices": lambda seed: quadratic_saddle(seed, "simplex"),
         "Experiment 1": multitask,
         "Experiment 1, rows": lambda seed: multitask(seed, form="rows"),
         "Experiment 2": lambda seed: multitask(seed, 0.3),

@@ -8,7 +8,8 @@ from jax import lax
 
 import bisaddle as bs
 from tests import reference
-from tests.registry import METHODS, PROBLEMS, TWINS, flat
+from tests.registry import PAPER as METHODS
+from tests.registry import PROBLEMS, TWINS, flat
 
 STEPS = 500
 # alpha and eta come from each problem's mu_g and L_g. Small enough for the iterates to contract: with larger steps they

@@ -8,7 +8,8 @@ from jax import lax
 
 from bisaddle import oracle
 from bisaddle.apps.multitask import GramData, RowData, regression, synthetic
-from tests.registry import METHODS, flat, tasks
+from tests.registry import PAPER as METHODS
+from tests.registry import flat, tasks
 from tests.test_certificate import certify, feasible_point
 
 RAGGED = ((12, 7), (9, 5), (15, 6))

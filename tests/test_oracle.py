@@ -9,7 +9,8 @@ from jax import lax
 import bisaddle as bs
 from bisaddle import lower, oracle
 from tests import reference
-from tests.registry import METHODS, PROBLEMS, TWINS, flat, linear_quadratic_data
+from tests.registry import PAPER as METHODS
+from tests.registry import PROBLEMS, TWINS, flat, linear_quadratic_data
 from tests.test_certificate import certify, feasible_point
 
 SECOND = ("g_theta_theta", "g_theta_x")

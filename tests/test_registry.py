@@ -1,6 +1,7 @@
 """Nothing public escapes the common tests, and every method runs on every problem."""
 
 import inspect
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,8 @@ from jax import lax
 import bisaddle as bs
 from bisaddle import trees
 from bisaddle.sets.prox import Penalty
-from tests.registry import METHODS, PROBLEMS, TWINS
+from tests.registry import METHODS, PROBLEMS, TWINS, solves
+from tests.registry_saddle import LATER, SADDLE_METHODS
 from tests.set_cases.all_cases import CASES
 from tests.test_prox import PENALTIES
 
@@ -62,12 +64,24 @@ def watched(method, problem, start):
     return lax.scan(step, method.init(problem, start), None, 50)[1]
 
 
-@pytest.mark.parametrize("problem_name", PROBLEMS)
-@pytest.mark.parametrize("method_name", METHODS)
-def test_fifty_steps_stay_finite_and_feasible(method_name, problem_name, record):
+def pairs():
+    """Every method with every problem; the saddle methods on most of the problems they solve only in the slow tests."""
+    for method_name, problem_name in itertools.product(METHODS, PROBLEMS):
+        later = method_name in SADDLE_METHODS and problem_name in LATER
+        yield pytest.param(method_name, problem_name, marks=pytest.mark.slow if later else ())
+
+
+@pytest.mark.parametrize(("method_name", "problem_name"), list(pairs()))
+def test_fifty_steps_stay_finite_and_feasible_or_the_method_refuses(method_name, problem_name, record):
     for seed in range(2):
         problem, start, _ = PROBLEMS[problem_name](seed)
         method = METHODS[method_name](problem)
+        if not solves(method, problem, problem_name):
+            able = [name for name, make in METHODS.items() if solves(make(problem), problem, problem_name)]
+            with pytest.raises(ValueError, match=f"^{method_name} .* use one of") as refusal:
+                method.init(problem, start)
+            assert able and any(name in str(refusal.value) for name in able)
+            return
         method.check(problem)
         violations, finite = watched(method, problem, start)
         record("violation along 50 steps", np.max(violations))

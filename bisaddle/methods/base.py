@@ -25,6 +25,18 @@ class Counts(NamedTuple):
         return Counts(*(steps * count for count in self))
 
 
+class About(NamedTuple):
+    """What a method is for and what it costs; bs.methods.table() and the docs page are made from it."""
+
+    problems: tuple[str, ...]  # of "bilevel saddle", "saddle", "bilevel"
+    x_oracle: str  # "project" or "lmo"
+    loops: str  # "single" or "double"
+    second_order: str  # second-order products a step, such as "1 HVP + 1 cross" or "none"
+    complexity: str  # with its measure, such as "eps^-4 to a gap of eps"
+    steps: str  # where its default step sizes come from
+    reference: str  # key of docs/references.bib
+
+
 class State(eqx.Module):
     """What every method carries: the step counter k, the iterates x, theta, y and w, which tracks Hess^-1 f_theta."""
 
@@ -47,6 +59,7 @@ class Method(eqx.Module):
     """
 
     name: ClassVar[str] = ""
+    about: ClassVar[About]
 
     def __hash__(self) -> int:
         return trees.content_hash(self)

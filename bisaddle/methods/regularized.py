@@ -5,7 +5,7 @@ from typing import ClassVar
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import Counts, Method, State, counter, require_group, require_steps, unaliased
+from bisaddle.methods.base import About, Counts, Method, State, counter, require_group, require_steps, unaliased
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.validate import check_problem_at, require_oracle
@@ -89,6 +89,15 @@ class OneSidedProjectionFree(_RegularizedPrimalDual):
     """
 
     name: ClassVar[str] = "OneSidedProjectionFree"
+    about: ClassVar[About] = About(
+        problems=("bilevel saddle", "saddle", "bilevel"),
+        x_oracle="lmo",
+        loops="single",
+        second_order="1 HVP + 1 cross",
+        complexity="kappa^3 eps^-4 to a gap of eps; kappa^4 eps^-3 if linear in y",
+        steps="theory.steps_for, Corollaries 5.2-5.3",
+        reference="AYH25",
+    )
     x_steps: ClassVar[tuple[str, ...]] = ("gamma",)
     x_oracle: ClassVar[str] = "lmo"
     instead: ClassVar[str] = "use FullyProjected, which needs a projection"
@@ -114,6 +123,15 @@ class FullyProjected(_RegularizedPrimalDual):
     """
 
     name: ClassVar[str] = "FullyProjected"
+    about: ClassVar[About] = About(
+        problems=("bilevel saddle", "saddle", "bilevel"),
+        x_oracle="project",
+        loops="single",
+        second_order="1 HVP + 1 cross",
+        complexity="kappa^3 eps^-5 to a gap of eps; kappa^3 eps^-4 if strongly concave in y",
+        steps="theory.steps_for, Corollaries 5.5-5.6",
+        reference="AYH25",
+    )
     x_steps: ClassVar[tuple[str, ...]] = ("gamma", "tau")
     x_oracle: ClassVar[str] = "project"
     instead: ClassVar[str] = "use OneSidedProjectionFree, which needs an LMO"
