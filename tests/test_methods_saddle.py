@@ -104,8 +104,14 @@ def both(method_name, problem_name, seed, wrong=""):
     return trajectory(method, problem, start), wanted
 
 
-@pytest.mark.parametrize("problem_name", ["wavy", "simplices"])
-@pytest.mark.parametrize("method_name", RUNS)
+def trajectory_cases():
+    for method_name in RUNS:
+        yield pytest.param(method_name, "wavy")
+        quick = method_name in ("AGP", "SmoothedGDA", "Extragradient", "SPFW", "MirrorProx")
+        yield pytest.param(method_name, "simplices", marks=() if quick else SLOW)
+
+
+@pytest.mark.parametrize(("method_name", "problem_name"), list(trajectory_cases()))
 def test_trajectory_equals_the_numpy_loop(method_name, problem_name, record):
     for seed in range(2):
         worst = deviation(*both(method_name, problem_name, seed))
@@ -222,14 +228,14 @@ def same_bits(first, second, problem, start):
         np.testing.assert_array_equal(given, wanted)
 
 
-@pytest.mark.parametrize("problem_name", ["wavy saddle", "CB2"])
+@pytest.mark.parametrize("problem_name", ["wavy saddle", pytest.param("CB2", marks=SLOW)])
 def test_cg_rpga_is_opf_without_theta(problem_name):
     problem, start, _ = PROBLEMS[problem_name](0)
     sizes = {"gamma": 0.01, "sigma": 0.05, "mu": 0.3}
     same_bits(SADDLE_METHODS["CGRPGA"](**sizes), one_sided_projection_free(problem, **sizes), problem, start)
 
 
-@pytest.mark.parametrize("problem_name", ["wavy saddle", "CB2"])
+@pytest.mark.parametrize("problem_name", ["wavy saddle", pytest.param("CB2", marks=SLOW)])
 def test_fp_with_gamma_1_and_no_lower_level_is_regularised_gda(problem_name):
     problem, start, _ = PROBLEMS[problem_name](0)
     sizes = {"tau": 0.04, "sigma": 0.05, "mu": 0.3}
@@ -291,7 +297,9 @@ def test_frank_wolfe_reaches_1e_8_on_quadratic_saddles_over_simplices():
 
 
 @pytest.mark.parametrize("name", ["two by two", pytest.param("rock-paper-scissors", marks=SLOW)])
-@pytest.mark.parametrize("method_name", ["Extragradient", "OptimisticGDA", "PDHG", "MirrorProx"])
+@pytest.mark.parametrize(
+    "method_name", ["Extragradient", "MirrorProx", *(pytest.param(m, marks=SLOW) for m in ("OptimisticGDA", "PDHG"))]
+)
 def test_games_are_solved_without_regularisation(method_name, name):
     step = {"Extragradient": 0.15, "OptimisticGDA": 0.08, "PDHG": 0.15, "MirrorProx": 0.4}[method_name]
     problem, start, answer = PROBLEMS[name](0)
