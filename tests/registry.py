@@ -13,7 +13,8 @@ import numpy as np
 
 import bisaddle as bs
 from tests import reference
-from tests.method_cases import bilevel
+from tests.method_cases import bilevel, saddle
+from tests.method_cases.saddle import quadratic
 
 # -- methods ----------------------------------------------------------------------------------------------------------
 
@@ -42,7 +43,10 @@ def one_sided_projection_free(problem, gamma=0.02, sigma=0.05, mu=0.0, **options
 
 # the paper's two, for every kind of problem; the others are in method_cases/
 REGULARIZED = {"FullyProjected": fully_projected, "OneSidedProjectionFree": one_sided_projection_free}
-METHODS = REGULARIZED | bilevel.METHODS
+METHODS = REGULARIZED | saddle.SADDLE_METHODS | bilevel.METHODS
+
+# saddle problems that PDHG is not for
+NOT_BILINEAR = ("CB2", "DEM", "Mifflin1", "Crescent")
 
 
 class Answer(NamedTuple):
@@ -315,6 +319,11 @@ def wavy_saddle(seed):
     return problem, bs.Point(x=jnp.full(4, 0.3), y=jnp.array([0.2, -0.3, 0.1])), None
 
 
+def quadratic_saddle(seed, kind):
+    problem, start, x, y = quadratic(seed, kind, kind)
+    return problem, start, Answer(x, y)
+
+
 def tasks(seed, counts=((12, 7), (9, 5), (15, 6)), d=4):
     """Ragged regression tasks: counts are (training rows, validation rows)."""
     rng = np.random.default_rng(seed)
@@ -365,6 +374,8 @@ PROBLEMS = (
         "linear-quadratic on the simplex, nu > 0": lambda seed: linear_quadratic(seed, 0.5, y_size=None),
         "logistic": logistic,
         "wavy saddle": wavy_saddle,
+        "quadratic saddle": lambda seed: quadratic_saddle(seed, "box"),
+        "quadratic saddle on simplices": lambda seed: quadratic_saddle(seed, "simplex"),
         "Experiment 1": multitask,
         "Experiment 1, rows": lambda seed: multitask(seed, form="rows"),
         "Experiment 2": lambda seed: multitask(seed, 0.3),

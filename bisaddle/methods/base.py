@@ -56,14 +56,21 @@ class Method(eqx.Module):
     """init(problem, start) -> State, step(problem, state) -> State; both pure, for use in any jit, scan or vmap.
 
     A method is a pytree: pass it as an argument, and its numbers are traced; jax.jit(method.step) compiles them in.
-    A method checks in `check` that it can work on a problem, before anything compiles; `about` says which those are.
+    A method checks in `check` that it can work on a problem, before anything compiles; `about` says which those are,
+    `y_oracle` what it asks of y_set.
     """
 
     name: ClassVar[str] = ""
     about: ClassVar[About]
+    y_oracle: ClassVar[str] = "project"
 
     def __hash__(self) -> int:
         return trees.content_hash(self)
+
+    @classmethod
+    def refusal(cls, problem: Problem) -> str:
+        """Why the method cannot solve this problem of its kind, and what to change; nothing if it can."""
+        return ""
 
     def check(self, problem: Problem) -> None:
         """Raise ValueError if the problem lacks an oracle, or the method a step size, that the steps will need."""
@@ -98,16 +105,23 @@ def kind_of(problem: Problem) -> str:
     return "bilevel" if problem.y_set is None else "bilevel saddle"
 
 
-def takes(about: About, kind: str) -> bool:
+def takes(method: type[Method], problem: Problem) -> bool:
+    """Whether the problem is of a kind the method is for, with the oracles it needs, and not refused by it."""
+    kind = kind_of(problem)
+    oracles = method.about.x_oracle in problem.x_set.capabilities
+    if problem.y_set is not None:
+        oracles = oracles and method.y_oracle in problem.y_set.capabilities
+    return _is_for(method.about, kind) and oracles and not method.refusal(problem)
+
+
+def _is_for(about: About, kind: str) -> bool:
     """Whether a method is for problems of this kind; one for saddle and for bilevel problems needs neither part."""
     return {"saddle", "bilevel"} <= set(about.problems) if kind == "minimisation" else kind in about.problems
 
 
 def able(problem: Problem) -> list[str]:
-    """The methods for problems of this kind, on an x_set with these oracles."""
-    kind, oracles = kind_of(problem), problem.x_set.capabilities
-    abouts = {name: method.about for name, method in public_methods().items()}
-    return [name for name, about in abouts.items() if takes(about, kind) and about.x_oracle in oracles]
+    """The methods that can solve this problem, as far as its kind, its sets and their oracles tell."""
+    return [name for name, method in public_methods().items() if takes(method, problem)]
 
 
 def require_solvable(method: Method, problem: Problem) -> None:
@@ -116,12 +130,18 @@ def require_solvable(method: Method, problem: Problem) -> None:
     if about is None:  # a method of the user's own
         return
     kind = kind_of(problem)
-    names = able(problem)
-    use = f"use {', '.join(names)}" if names else "no method of bs.methods takes it"
-    if not takes(about, kind):
+    names = ", ".join(able(problem))
+    if not _is_for(about, kind):
         given = {"minimisation": "one with neither a lower level nor a max player"}.get(kind, f"a {kind} problem")
+        use = f"use {names}" if names else "no method of bs.methods takes it"
         raise ValueError(f"{method.name} is for {' and '.join(about.problems)} problems, given {given}; {use}")
-    require_oracle(problem.x_set, about.x_oracle, method.name, "x", use)
+    instead = f"use {names}" if names else f"use an x_set that has {about.x_oracle}"
+    require_oracle(problem.x_set, about.x_oracle, method.name, "x", instead)
+    if problem.y_set is not None:
+        instead = f"use a y_set that has {method.y_oracle}" + (f", or {names}" if names else "")
+        require_oracle(problem.y_set, method.y_oracle, method.name, "y", instead)
+    if reason := method.refusal(problem):
+        raise ValueError(f"{method.name} {reason}" + (f", or use {names}" if names else ""))
 
 
 def require_steps(

@@ -17,7 +17,7 @@ from bisaddle.problem import Point, Problem
 from bisaddle.schedules import Power, Schedule, StepSizes, as_schedule
 from bisaddle.sets.base import Leaf
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at, require_oracle
+from bisaddle.validate import check_problem_at
 
 
 class CountedState(State):
@@ -37,11 +37,6 @@ class _InnerLoops(Method):
 
     def __check_init__(self):
         require_steps(self.name, self.steps, self.used_steps(), ())
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        if problem.y_set is not None:
-            require_oracle(problem.y_set, "project", self.name, "y", "use a y_set with a projection")
 
     def init(self, problem: Problem, start: Point) -> CountedState:
         check_problem_at(problem, start)

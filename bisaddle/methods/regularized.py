@@ -12,7 +12,7 @@ from bisaddle.methods.sampler import Sampler
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.sets.base import Leaf
-from bisaddle.validate import check_problem_at, require_oracle
+from bisaddle.validate import check_problem_at
 
 
 class RegularizedState(SampledState):
@@ -42,7 +42,6 @@ class _RegularizedPrimalDual(Method):
             require_group(self.name, self.steps, ("alpha", "eta"), "lower level")
         if problem.y_set is not None:
             require_group(self.name, self.steps, ("sigma", "mu"), "max player")
-            require_oracle(problem.y_set, "project", self.name, "y", "use a y_set with a projection")
         self.sampler.check(problem)
 
     def init(self, problem: Problem, start: Point) -> RegularizedState:

@@ -12,7 +12,7 @@ from bisaddle.problem import Point, Problem
 from bisaddle.schedules import Schedule, StepSizes, as_schedule
 from bisaddle.sets.base import Leaf
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at, require_oracle
+from bisaddle.validate import check_problem_at
 
 
 class SampledState(State):
@@ -78,8 +78,6 @@ class SampledMethod(Method):
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
-        if problem.y_set is not None:
-            require_oracle(problem.y_set, "project", self.name, "y", "use a y_set with a projection")
         self.sampler.check(problem)
 
     def check_start(self, problem: Problem, start: Point) -> None:
