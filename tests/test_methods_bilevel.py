@@ -8,7 +8,7 @@ import pytest
 import bisaddle as bs
 from tests import reference_methods_bilevel as loops
 from tests.method_cases.bilevel import METHODS, fsla, ibcg, lower_step, multi_block_v1, multi_block_v2, soba
-from tests.method_cases.runs import deviation, numbers, trajectory, unless_quick
+from tests.method_cases.runs import deviation, numbers, run, trajectory, unless_quick
 from tests.method_cases.weighted import g_x, twin, weighted
 from tests.registry import PROBLEMS, TWINS, flat, one_sided_projection_free
 
@@ -191,11 +191,10 @@ def test_soba_and_fsla_without_momentum_differ_in_their_order_alone():
     assert deviation(in_turn, loops.soba(p, *begin, steps, STEPS, one_after_the_other=True)) <= 1e-10
     assert deviation(at_once, loops.soba(p, *begin, steps, STEPS)) <= 1e-10
     assert deviation(in_turn, [None if rows is None else np.asarray(rows) for rows in at_once]) > 1e-4
-    x, theta, w = (rows[-1] for rows in (in_turn[0], in_turn[1], in_turn[3]))
     # far along both are at the same point: they have the same fixed points
-    np.testing.assert_allclose(x, at_once[0][-1], atol=5e-2)
-    np.testing.assert_allclose(theta, at_once[1][-1], atol=5e-2)
-    np.testing.assert_allclose(w, at_once[3][-1], atol=5e-2)
+    ends = (run(method, problem, start, 20_000)[0] for method in (soba(problem), fsla(problem, momentum=1.0)))
+    for given, wanted in zip(*((end.x, end.theta, end.w) for end in ends), strict=True):
+        np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-12)
 
 
 @SLOW

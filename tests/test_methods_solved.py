@@ -10,7 +10,7 @@ import bisaddle as bs
 from tests.method_cases import sampled
 from tests.method_cases.bilevel import METHODS
 from tests.method_cases.runs import run, unless_quick
-from tests.registry import PROBLEMS, generator
+from tests.registry import PROBLEMS, generator, linear_quadratic, one_sided_projection_free
 from tests.test_certificate import certify
 
 LINEAR, SUBLINEAR = 1e-8, 1e-3
@@ -94,6 +94,22 @@ def test_a_projection_free_method_solves_the_quadratics(name, record):
             record(f"gap of methods with theory to {SUBLINEAR:.0e}", certificate.gap)
             assert certificate.within(SUBLINEAR), str(certificate)
             assert violation <= 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nu", [0.0, 0.5])
+@pytest.mark.parametrize("y_size", [20.0, None])
+def test_one_sided_projection_free_solves_the_quadratics(nu, y_size, record):
+    """As IBCG, and with a max player. FullyProjected: tests/test_problems.py."""
+    for seed in range(2):
+        problem, start, answer = linear_quadratic(seed, nu, y_size, x_size=2.0)
+        method = one_sided_projection_free(problem, bs.schedules.Power(2.0, -1.0, 1.0), 0.1)
+        point, certificate, violation = reached(method, problem, start, 100_000)
+        record(f"gap of methods with theory to {SUBLINEAR:.0e}", certificate.gap)
+        assert certificate.within(SUBLINEAR), str(certificate)
+        assert violation <= 1e-12
+        np.testing.assert_allclose(point.x, answer.x, atol=1e-2)
+        np.testing.assert_allclose(point.y, answer.y, atol=1e-2)
 
 
 def test_every_method_of_this_part_is_tried():

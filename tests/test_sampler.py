@@ -53,7 +53,12 @@ def _exact(problem, point):
 
 @pytest.mark.parametrize(
     ("sampler", "outcomes"),
-    [(sampled.rows(2), 6), (sampled.tasks(1, replace=True), 3)],
+    [
+        (sampled.rows(2), 6),
+        (sampled.tasks(1, replace=True), 3),
+        pytest.param(sampled.tasks(2), 3, marks=pytest.mark.slow),
+        pytest.param(sampled.both(2, 3), 12, marks=pytest.mark.slow),
+    ],
 )
 def test_sampled_gradients_are_unbiased_by_enumeration(sampler, outcomes):
     """f and g are sampled apart, so that the mean over all pairs of outcomes is the mean over the outcomes of each."""
@@ -176,6 +181,12 @@ def test_blocks_need_a_size_that_divides_the_rows():
 def test_a_sampler_of_another_type_is_refused():
     with pytest.raises(ValueError, match="sampler must be a bs.methods.Sampler.* given NoneType"):
         bs.methods.MORBiT(bs.StepSizes(alpha=0.1, tau=0.1, sigma=0.1), sampler=None)
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, 2**32])
+def test_a_seed_that_is_no_whole_number_is_refused(seed):
+    with pytest.raises(ValueError, match=f"seed must be a whole number from 0 to .* given {seed}"):
+        bs.methods.MORBiT(bs.StepSizes(alpha=0.1, tau=0.1, sigma=0.1), seed=seed)
 
 
 # -- methods with a sampler -------------------------------------------------------------------------------------------

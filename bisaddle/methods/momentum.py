@@ -37,8 +37,9 @@ class FSLA(SampledMethod):
         d      = G + (1 - momentum) (d_old - G_old),               d = G at the first step
         x+     = P_X(x - tau d)
 
-    G_old: at (x_old, theta, w) on the sample of G, x_old being x one step before. momentum = 1 is no momentum. The
-    publication has eta = alpha and no P_X.
+    G_old: at (x_old, theta, w) on the sample of G, x_old being x one step before. momentum = 1 is no momentum: FSLA is
+    then SOBA in another order, for SOBA moves theta, w and x at once from the old point, and FSLA w from theta+ and x
+    from theta+ and w+; the fixed points are the same. The publication has eta = alpha and no P_X.
     Needs: a projection on x_set; alpha, eta, tau; momentum in (0, 1].
     Promises: |grad| <= eps in eps^-4 steps of size k^(-1/2)  [LGH22].
     """

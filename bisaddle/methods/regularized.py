@@ -26,7 +26,7 @@ class _RegularizedPrimalDual(Method):
 
     steps: StepSizes
     sampler: Sampler = eqx.field(converter=as_sampler, default_factory=Sampler, kw_only=True)
-    seed: Leaf = eqx.field(converter=as_seed, default=0, kw_only=True)
+    seed: Leaf | None = eqx.field(converter=as_seed, default=None, kw_only=True)
     x_steps: ClassVar[tuple[str, ...]]
 
     def __check_init__(self):

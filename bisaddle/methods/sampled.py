@@ -21,8 +21,13 @@ class SampledState(State):
     key: Array
 
 
-def as_seed(seed) -> Leaf:
-    return seed if isinstance(seed, jax.Array) else np.asarray(seed, dtype=np.uint32)
+def as_seed(seed) -> Leaf | None:
+    """A whole number as an array leaf; None stays None, so that a sweep of step sizes has only them to map over."""
+    if seed is None or isinstance(seed, jax.Array):
+        return seed
+    if not np.issubdtype(np.asarray(seed).dtype, np.integer) or not np.all((0 <= seed) & (seed < 2**32)):
+        raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, given {seed}")
+    return np.asarray(seed, dtype=np.uint32)
 
 
 def as_sampler(sampler) -> Sampler:
@@ -33,8 +38,9 @@ def as_sampler(sampler) -> Sampler:
     return sampler
 
 
-def first_key(seed: Leaf) -> Array:
-    return jax.random.key_data(jax.random.key(jnp.asarray(seed)))
+def first_key(seed: Leaf | None) -> Array:
+    """None is the seed 0."""
+    return jax.random.key_data(jax.random.key(0 if seed is None else jnp.asarray(seed)))
 
 
 def step_keys(state: SampledState, count: int) -> Array:
@@ -67,7 +73,7 @@ class SampledMethod(Method):
 
     steps: StepSizes
     sampler: Sampler = eqx.field(converter=as_sampler, default_factory=Sampler, kw_only=True)
-    seed: Leaf = eqx.field(converter=as_seed, default=0, kw_only=True)
+    seed: Leaf | None = eqx.field(converter=as_seed, default=None, kw_only=True)
 
     def used_steps(self) -> tuple[str, ...]:
         """The names of the step sizes without which there is no step."""

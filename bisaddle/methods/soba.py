@@ -57,8 +57,8 @@ class SOBA(_AtOnce):
         w+     = w - eta (g_theta_theta w - f_theta),           w_0 = 0
         x+     = P_X(x - tau (f_x - g_theta_x w))
 
-    all at the old (x, theta, w), on one sample of g and one of f. w is minus the published v, which tends to
-    -Hess^-1 f_theta; the publication has eta = alpha and no P_X.
+    all at the old (x, theta, w), on one sample of g and one of f; FSLA without momentum moves one after the other.
+    w is minus the published v, which tends to -Hess^-1 f_theta; the publication has eta = alpha and no P_X.
     Needs: a projection on x_set; alpha, eta, tau.
     Promises: |grad| <= eps in eps^-4 steps of size k^(-1/2)  [DAVM22].
     """

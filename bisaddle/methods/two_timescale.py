@@ -89,7 +89,7 @@ class MORBiT(_TwoTimescale):
         lower_lipschitz: Number | None = None,
         *,
         sampler: Sampler | None = None,
-        seed: Number | Leaf | Array = 0,
+        seed: Number | Leaf | Array | None = None,
     ) -> "MORBiT":
         """The workshop method of 2021: TTSA's randomised estimator and projected ascent on the weights  [GLRW21].
 
