@@ -23,7 +23,10 @@ def expected(method, problem, problem_name, seed, start, **options):
     )
 
 
-@pytest.mark.parametrize("problem_name", ["Experiment 1", "logistic", "linear-quadratic on the simplex, nu = 0"])
+@pytest.mark.parametrize(
+    "problem_name",
+    ["logistic", "linear-quadratic on the simplex, nu = 0", pytest.param("Experiment 1", marks=pytest.mark.slow)],
+)
 def test_morbit_equals_the_numpy_loop(problem_name, record):
     for seed in range(2):
         problem, start, _ = PROBLEMS[problem_name](seed)

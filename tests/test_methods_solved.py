@@ -48,7 +48,7 @@ def reached(method, problem, start, count):
     return state.point, certify(problem, state.point, measure=measure), float(violation)
 
 
-@pytest.mark.parametrize("name", unless_quick(BILEVEL))
+@pytest.mark.parametrize("name", unless_quick(BILEVEL, ("SOBA",)))
 def test_a_bilevel_method_solves_the_quadratics(name, record):
     options, count, gap = BILEVEL[name]
     for problem_name in ("generator", "generator, ball active"):
@@ -62,7 +62,7 @@ def test_a_bilevel_method_solves_the_quadratics(name, record):
                 np.testing.assert_allclose(point.x, answer.x, atol=10 * gap)
 
 
-@pytest.mark.parametrize("name", unless_quick(SADDLE))
+@pytest.mark.parametrize("name", unless_quick(SADDLE, ()))
 @pytest.mark.parametrize(
     "problem_name",
     [
@@ -82,7 +82,7 @@ def test_a_saddle_method_solves_the_quadratics(name, problem_name, record):
         np.testing.assert_allclose(point.y, answer.y, atol=30 * gap)
 
 
-@pytest.mark.parametrize("name", unless_quick(["IBCG", "SBFW"]))
+@pytest.mark.parametrize("name", unless_quick(["IBCG", "SBFW"], ()))
 def test_a_projection_free_method_solves_the_quadratics(name, record):
     """gamma = 2 / (k + 2): the rate for convex F. The ball is the answer's neighbourhood, or cuts it off."""
     falling = bs.schedules.Power(2.0, -1.0, 1.0)

@@ -137,7 +137,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("name", unless_quick(LOOPS, ("MORBiT", "SOBA")))
+@pytest.mark.parametrize("name", unless_quick(LOOPS, ("SOBA",)))
 def test_a_sampled_trajectory_equals_the_numpy_loop_on_the_same_batches(name, record):
     saddle = "bilevel saddle" in getattr(bs.methods, name).about.problems
     problem, start = sampled.regressions(0, saddle)
@@ -158,6 +158,7 @@ def test_every_method_with_a_sampler_is_compared():
     assert taking <= set(LOOPS) | {"SABA"}
 
 
+@pytest.mark.slow
 def test_saba_equals_the_numpy_loop_on_the_same_blocks(record):
     problem, start = sampled.regressions(0, saddle=False)
     sampler = sampled.rows(1)

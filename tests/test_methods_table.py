@@ -10,6 +10,7 @@ from bisaddle.methods.base import About, able, kind_of, public_methods
 from tests.registry import METHODS, NOT_BILINEAR, PROBLEMS
 
 EXAMPLES = {"bilevel saddle": "logistic", "saddle": "wavy saddle", "bilevel": "generator"}
+FITTING = {kind: PROBLEMS[name](0)[0] for kind, name in EXAMPLES.items()}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -65,9 +66,9 @@ def test_every_problem_is_refused_by_the_methods_that_cannot_solve_it(problem_na
     for name in METHODS:
         if name in names and (name != "PDHG" or problem_name not in NOT_BILINEAR):
             continue
-        fitting, _, _ = PROBLEMS[EXAMPLES[public_methods()[name].about.problems[0]]](0)
+        method = METHODS[name](FITTING[public_methods()[name].about.problems[0]])
         with pytest.raises(ValueError, match=f"^{name} .*; use ") as caught:
-            METHODS[name](fitting).init(problem, start)
+            method.init(problem, start) if name in names else method.check(problem)
         named = str(caught.value).split("; use ")[1].split(", ")
         assert named == [other for other in names if other != name]
 

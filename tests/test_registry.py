@@ -18,6 +18,8 @@ from tests.test_prox import PENALTIES
 
 # one problem of each kind
 SHORT = ("logistic", "wavy saddle", "generator, ball active")
+# those on which the common test runs the paper's two methods every time; all methods on all problems when slow
+QUICK = (*SHORT, "CB2 lifted", "linear-quadratic, nu > 0")
 
 
 def public(module, base):
@@ -69,12 +71,12 @@ def watched(method, problem, start):
 
 
 def _pairs():
-    """Every method on every problem it takes; when quick, the paper's two only."""
+    """Every method on every problem it takes; when quick, the paper's two on some."""
     for problem_name, make in PROBLEMS.items():
         for method_name in able(make(0)[0]):
             if method_name == "PDHG" and problem_name in NOT_BILINEAR:
                 continue  # which its init refuses: tests/test_methods_table.py
-            marks = () if method_name in REGULARIZED else pytest.mark.slow
+            marks = () if method_name in REGULARIZED and problem_name in QUICK else pytest.mark.slow
             yield pytest.param(method_name, problem_name, marks=marks)
 
 
