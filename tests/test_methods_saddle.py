@@ -391,6 +391,7 @@ def test_cg_rpga_with_its_own_schedule_improves_with_the_number_of_steps():
     assert gaps[0] > 1.5 * gaps[1] > 2.25 * gaps[2]  # K^(-1/4) promises a factor of 1.78 each
 
 
+@SLOW
 def test_agp_with_its_own_schedule_forgets_the_regularisation():
     """f linear in y: the fading mu leaves a gap of its own order, mu_k |y|."""
     problem, start, _ = PROBLEMS["CB2"](0)

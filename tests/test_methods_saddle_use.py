@@ -11,7 +11,7 @@ import bisaddle as bs
 from bisaddle.solve import advance
 from tests.method_cases.saddle import SADDLE_METHODS, quadratic
 from tests.reference import project_simplex
-from tests.registry import PROBLEMS
+from tests.registry import NOT_BILINEAR, PROBLEMS
 
 SLOW = pytest.mark.slow
 PROJECTED = [name for name in SADDLE_METHODS if name not in ("CGRPGA", "SPFW")]
@@ -189,7 +189,7 @@ def test_the_mean_is_what_solve_certifies():
 
 @SLOW
 def test_pdhg_refuses_a_coupling_that_is_not_bilinear():
-    for name in ("CB2", "Crescent"):
+    for name in NOT_BILINEAR:
         problem, start, _ = PROBLEMS[name](0)
         with pytest.raises(ValueError, match="mixed derivative is not constant .* use .*Extragradient") as error:
             SADDLE_METHODS["PDHG"]().init(problem, start)

@@ -7,7 +7,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.methods.base import About, able, kind_of, public_methods
-from tests.registry import METHODS, NOT_BILINEAR, PROBLEMS
+from tests.registry import METHODS, PROBLEMS
 
 EXAMPLES = {"bilevel saddle": "logistic", "saddle": "wavy saddle", "bilevel": "generator"}
 FITTING = {kind: PROBLEMS[name](0)[0] for kind, name in EXAMPLES.items()}
@@ -59,18 +59,19 @@ def test_a_method_refuses_the_kinds_it_is_not_for_and_names_those_that_are(name)
 
 @pytest.mark.parametrize("problem_name", PROBLEMS)
 def test_every_problem_is_refused_by_the_methods_that_cannot_solve_it(problem_name):
-    """METHODS x PROBLEMS; tests/test_registry.py runs the pairs left out here."""
-    problem, start, _ = PROBLEMS[problem_name](0)
+    """METHODS x PROBLEMS; tests/test_registry.py runs the pairs left out here. What PDHG's init refuses besides is in
+    tests/test_methods_saddle_use.py."""
+    problem, _, _ = PROBLEMS[problem_name](0)
     names = able(problem)
     assert names
     for name in METHODS:
-        if name in names and (name != "PDHG" or problem_name not in NOT_BILINEAR):
+        if name in names:
             continue
         method = METHODS[name](FITTING[public_methods()[name].about.problems[0]])
         with pytest.raises(ValueError, match=f"^{name} .*; use ") as caught:
-            method.init(problem, start) if name in names else method.check(problem)
+            method.check(problem)
         named = str(caught.value).split("; use ")[1].split(", ")
-        assert named == [other for other in names if other != name]
+        assert named == names
 
 
 class OnlyLmo(bs.sets.ConvexSet):

@@ -75,7 +75,7 @@ def _pairs():
     for problem_name, make in PROBLEMS.items():
         for method_name in able(make(0)[0]):
             if method_name == "PDHG" and problem_name in NOT_BILINEAR:
-                continue  # which its init refuses: tests/test_methods_table.py
+                continue  # which its init refuses: tests/test_methods_saddle_use.py
             marks = () if method_name in REGULARIZED and problem_name in QUICK else pytest.mark.slow
             yield pytest.param(method_name, problem_name, marks=marks)
 
