@@ -13,15 +13,13 @@ from jaxtyping import Array, PyTree
 
 from bisaddle.certificate import check_measure, check_oracles, compiled_certificate
 from bisaddle.defaults import default_method
-from bisaddle.methods.base import Method, State
+from bisaddle.methods.base import UNROLL, Method, State
 from bisaddle.problem import Point, Problem
 from bisaddle.progress import Progress
 from bisaddle.result import Record, Result, Status, best_of, trace_of
 from bisaddle.theory.assumptions import quick_check
 from bisaddle.trees import Number
 
-# steps written out in the body of the compiled loop, measured in benchmarks/loop.py
-UNROLL = 2
 # host-driven blocks aim at this many seconds: long enough to hide the dispatch, short enough for limits and Ctrl-C
 BLOCK_SECONDS = 0.1
 # recorded states wait in a buffer on the device until the block ends
@@ -155,7 +153,7 @@ def _loop(run: _Run, bar: Progress, tol, max_steps: int, deadline, every: int, c
         return None
 
     first = run.record(run.state)
-    limit = DIVERGENCE * float(_magnitude((run.state, first.certificate.theta, first.certificate.w)))
+    limit = DIVERGENCE * float(_magnitude((_iterates(run.state), first.certificate.theta, first.certificate.w)))
     limit = max(limit, DIVERGENCE)
     status = finished(first)
     while status is None:
@@ -218,13 +216,19 @@ def advance(problem: Problem, method: Method, state: State, steps: Number) -> St
 
 
 def _advance(problem: Problem, method: Method, state: State, steps) -> State:
+    def one(_, state):
+        return method.step(problem, state)
+
+    if method.unroll == 1:
+        return lax.fori_loop(0, steps, one, state)
+
     def several(_, state):
-        for _ in range(UNROLL):
+        for _ in range(method.unroll):
             state = method.step(problem, state)
         return state
 
-    state = lax.fori_loop(0, steps // UNROLL, several, state)
-    return lax.fori_loop(0, steps % UNROLL, lambda _, state: method.step(problem, state), state)
+    state = lax.fori_loop(0, steps // method.unroll, several, state)
+    return lax.fori_loop(0, steps % method.unroll, one, state)
 
 
 @partial(jax.jit, static_argnames="capacity")
@@ -246,7 +250,7 @@ def _last_within(problem: Problem, method: Method, state: State, steps, limit) -
 
     def go_on(carry):
         _, following, i = carry
-        return (i < steps) & (_magnitude(following) <= limit)
+        return (i < steps) & (_magnitude(_iterates(following)) <= limit)
 
     def one(carry):
         _, following, i = carry
@@ -257,7 +261,12 @@ def _last_within(problem: Problem, method: Method, state: State, steps, limit) -
 
 @jax.jit
 def _magnitudes(states: PyTree) -> Array:
-    return jax.vmap(_magnitude)(states)
+    return jax.vmap(lambda state: _magnitude(_iterates(state)))(states)
+
+
+def _iterates(state: State) -> PyTree:
+    """What must not grow without bound; the rest of a state may well be large or infinite."""
+    return state.point, state.w
 
 
 def _magnitude(tree: PyTree) -> Array:

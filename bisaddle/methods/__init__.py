@@ -1,5 +1,6 @@
 """Methods: each owns one step; bisaddle.solve owns the loop. `table()` lists them."""
 
+from bisaddle.methods.adaptive import Adaptive as Adaptive
 from bisaddle.methods.base import About as About
 from bisaddle.methods.base import Counts as Counts
 from bisaddle.methods.base import Method as Method

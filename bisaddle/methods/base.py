@@ -13,6 +13,10 @@ from bisaddle.schedules import StepSizes
 from bisaddle.validate import require_oracle
 
 
+# steps written out in the body of the compiled loop, measured in benchmarks/loop.py; 1 or this
+UNROLL = 2
+
+
 class About(NamedTuple):
     """What a method is for and what it costs; bs.methods.table() and the docs page are made from it."""
 
@@ -63,6 +67,7 @@ class Method(eqx.Module):
     name: ClassVar[str] = ""
     about: ClassVar[About]
     y_oracle: ClassVar[str] = "project"
+    unroll: ClassVar[int] = UNROLL
 
     def __hash__(self) -> int:
         return trees.content_hash(self)

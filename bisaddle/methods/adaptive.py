@@ -1,0 +1,364 @@
+"""Adaptive: no step size to choose. Multiplier steps in y, a face quasi-Newton step in x, inner solves to what it takes."""
+
+from functools import partial
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PyTree
+
+from bisaddle import oracle, trees
+from bisaddle.lower import spectrum
+from bisaddle.methods.base import About, Counts, Method, State, counter, unaliased
+from bisaddle.methods.face_step import Pairs, face_direction
+from bisaddle.methods.inner_solves import Cost, Evaluation, Inner, evaluate, solve_lower, where
+from bisaddle.methods.sampled import as_positive
+from bisaddle.problem import Point, Problem
+from bisaddle.sets.base import Leaf
+from bisaddle.trees import Number
+from bisaddle.validate import check_problem_at
+
+# what the next evaluation is for
+TRIAL, REFINE, CENTRE, SAFEGUARD = range(4)
+HISTORY = 10
+TRIES = 30
+STALE = 100  # steps of x at one centre
+PRODUCTS = 32  # spent on an estimate of mu_g
+
+
+class AdaptiveState(State):
+    """(x, theta, y, w): the last accepted point, with value and gradient of f_mu there; then the search under way.
+
+    y0, mu       centre and weight of the proximal term in y            c_low, accuracy    of the inner solves
+    target       the gap that the method works towards                  age                steps of x at this centre
+    d, length    x + length d is tried next                             warm               the inner variables there
+    """
+
+    value: Array
+    Gx: Array
+    f_y: PyTree
+    y0: PyTree
+    mu: Array
+    first_mu: Array
+    L_y: Array
+    mu_g: Array
+    tau: Array
+    history: Array
+    pairs: Pairs
+    c_low: Array
+    accuracy: Array
+    target: Array
+    gap: Array
+    last_shift: Array
+    age: Array
+    mode: Array
+    d: Array
+    d0: Array
+    length: Array
+    slope: Array
+    tries: Array
+    quasi_newton: Array
+    plain_only: Array
+    warm: Inner
+    cost: Cost
+
+    @property
+    def inner(self) -> Inner:
+        return Inner(self.theta, self.y, self.w, self.L_y, self.mu_g)
+
+
+class Adaptive(Method):
+    """A method without step sizes: only a gap to reach.
+
+        f_mu(x) = max_{y in Y} f(x, theta*(x), y) - mu/2 |y - y0|^2,     grad f_mu = f_x - g_theta_x w at the maximiser
+        x:   spectral projected gradient on f_mu, its part in the face of X by L-BFGS, nonmonotone line search
+        y0 <- the maximiser, once x is as stationary as y0 allows: drives the y gap to 0 at fixed mu
+        theta, w:  warm Newton-CG and CG, as accurate as the gap asks for
+
+    One step is one evaluation of f_mu and its gradient. tol: the gap to work towards; when it is reached (checked by
+    a hundred times more accurate inner solves) the method goes on towards a tenth of it.
+    Needs: projections on x_set and y_set; f concave in y, g strongly convex in theta; no constants, mu_g if known.
+    Promises: limit points of the steps of x at fixed y0, mu and exact inner solves are stationary for f_mu; the y gap
+    is at most mu |y - y0|. That the recentring converges is observed, not proved; docs/adaptive.md has the details.
+    """
+
+    tol: Leaf = eqx.field(converter=lambda tol: as_positive(tol, "Adaptive tol"), default=1e-6)
+    name: ClassVar[str] = "Adaptive"
+    about: ClassVar[About] = About(
+        problems=("bilevel saddle", "saddle", "bilevel"),
+        x_oracle="project",
+        loops="double",
+        second_order="CG for the lower step and for w, about 4 in 5 of all calls; 1 cross",
+        complexity="none proved; limit points stationary for each f_mu",
+        steps="none to choose",
+        reference="AYH25",
+    )
+    unroll: ClassVar[int] = 1
+
+    def init(self, problem: Problem, start: Point) -> AdaptiveState:
+        check_problem_at(problem, start)
+        self.check(problem)
+        return _begin(self, problem, Point(*(unaliased(part) for part in (start.x, start.theta, start.y))))
+
+    def step(self, problem: Problem, state: AdaptiveState) -> AdaptiveState:  # pyright: ignore[reportIncompatibleMethodOverride]
+        flat, shaped = ravel_pytree(state.x)
+        refining = state.mode == REFINE
+        tried = shaped(jnp.where(state.mode == TRIAL, flat + state.length * state.d, flat))
+        accuracy = jnp.where(refining, state.target, state.accuracy)
+        c_low = jnp.where(refining, 0.01 * state.c_low, state.c_low)
+        found = evaluate(problem, tried, state.warm, state.y0, state.mu, accuracy, c_low, state.cost)
+        state = eqx.tree_at(lambda s: (s.k, s.cost), state, (state.k + 1, found.cost))
+        cases = [partial(case, problem, state, tried, found) for case in (_tried, _refined, _centred, _safeguarded)]
+        state, settled = lax.switch(state.mode, cases)
+        return lax.cond(settled, partial(_plan, problem), lambda state: state, state)
+
+    def counts(self, problem: Problem, state: AdaptiveState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Counts(*(int(count) for count in state.cost), 0)
+
+
+def _change(state: AdaptiveState, **changes) -> AdaptiveState:
+    cast = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), changes, {n: getattr(state, n) for n in changes})
+    return AdaptiveState(**(vars(state) | cast))
+
+
+def _moved(state: AdaptiveState, x: PyTree, found: Evaluation, **changes) -> AdaptiveState:
+    """The state at x, with what was found there."""
+    theta, y, w, L_y, mu_g = found.inner
+    place = {"x": x, "theta": theta, "y": y, "w": w, "L_y": L_y, "mu_g": mu_g, "warm": found.inner}
+    here = {"value": found.value, "Gx": ravel_pytree(found.Gx)[0], "f_y": found.f_y}
+    return _change(state, **place, **here, **changes)
+
+
+def _tried(problem: Problem, state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
+    """The line search: a point that is low enough becomes x, another one shortens the step."""
+    Gx = ravel_pytree(found.Gx)[0]
+    finite = jnp.isfinite(found.value) & jnp.all(jnp.isfinite(Gx))
+    expected, size = state.length * state.slope, jnp.maximum(1, jnp.abs(state.value))
+    top = jnp.max(state.history)
+    armijo = found.value <= top + 1e-4 * expected
+    # where rounding hides a decrease, the slope tells
+    wolfe = (jnp.abs(expected) < 1e-8 * size) & (found.value <= top + 1e-9 * size)
+    wolfe = wolfe & (Gx @ state.d <= 0.8 * jnp.abs(state.slope))
+    accepted = finite & (armijo | wolfe)
+    return lax.cond(accepted, _accept, _shorten, state, x, found)
+
+
+def _accept(state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
+    s, q = state.length * state.d, ravel_pytree(found.Gx)[0] - state.Gx
+    ss, sq, qq = s @ s, s @ q, q @ q
+    keep = sq > 1e-12 * jnp.sqrt(ss * qq)
+    pairs = where(keep, state.pairs.with_pair(s, q), state.pairs)
+    long, short = ss / jnp.where(sq > 0, sq, 1), sq / jnp.where(qq > 0, qq, 1)
+    tau = jnp.where(sq > 0, jnp.where(short < 0.5 * long, short, long), jnp.minimum(4 * state.tau, 1e8))
+    history = jnp.roll(state.history, 1).at[0].set(found.value)
+    changes = {"pairs": pairs, "tau": jnp.clip(tau, 1e-10, 1e10), "history": history, "age": state.age + 1}
+    plain_only = state.plain_only & state.quasi_newton  # until a projected gradient step is taken
+    return _moved(state, x, found, **changes, plain_only=plain_only), jnp.asarray(True)
+
+
+def _shorten(state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
+    finite = jnp.isfinite(found.value) & jnp.all(jnp.isfinite(ravel_pytree(found.Gx)[0]))
+    expected = state.length * state.slope
+    factor = -0.5 * expected / (found.value - state.value - expected)
+    factor = jnp.where(finite, jnp.clip(jnp.where(jnp.isnan(factor), 0.1, factor), 0.1, 0.5), 0.1)
+    tries = state.tries + 1
+    give_up_newton = state.quasi_newton & (tries == 3)
+    check = (tries == 8) | (tries == 16) | (tries == 24)  # perhaps the gradient is not what the values say
+    failed = tries >= TRIES
+    state = _change(
+        state,
+        d=jnp.where(give_up_newton, state.d0, state.d),
+        length=jnp.where(give_up_newton, 1, factor * state.length),
+        slope=jnp.where(give_up_newton, state.Gx @ state.d0, state.slope),
+        quasi_newton=state.quasi_newton & ~give_up_newton,
+        plain_only=state.plain_only | give_up_newton,
+        tries=tries,
+        c_low=jnp.where(check, jnp.maximum(0.1 * state.c_low, 1e-6), state.c_low),
+        mode=jnp.where(check, SAFEGUARD, TRIAL),
+        warm=where(finite & ~check, found.inner, state.inner),
+        age=jnp.where(failed, STALE, state.age),
+        tau=jnp.where(failed, 0.1 * state.tau, state.tau),
+    )
+    return state, failed
+
+
+def _refined(problem: Problem, state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
+    """The acceptance test: the gap at the same x by much more accurate solves."""
+    Gx = ravel_pytree(found.Gx)[0]
+    change = jnp.linalg.norm(Gx - state.Gx)
+    before = state.target
+    state = _moved(state, x, found, history=state.history.at[0].set(found.value))
+    x_gap, y_gap = _gaps(problem, state)
+    good = x_gap + y_gap + 0.01 * change <= before
+    floor = 100 * jnp.finfo(Gx.dtype).eps
+    target = jnp.where(good, jnp.maximum(0.1 * before, floor), before)
+    return _change(
+        state, target=target, c_low=jnp.where(good, state.c_low, jnp.maximum(0.1 * state.c_low, 1e-8))
+    ), jnp.asarray(True)
+
+
+def _centred(problem: Problem, state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
+    return _moved(state, x, found, history=_only(found.value), age=0), jnp.asarray(True)
+
+
+def _safeguarded(problem: Problem, state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
+    """Value and gradient at x anew, from more accurate solves; the search goes on where it was."""
+    history = state.history.at[0].set(jnp.maximum(state.history[0], found.value))
+    slope = ravel_pytree(found.Gx)[0] @ state.d
+    uphill = ~(slope < 0)
+    return _moved(state, x, found, history=history, slope=slope, mode=TRIAL), uphill
+
+
+def _plan(problem: Problem, state: AdaptiveState) -> AdaptiveState:
+    """From an accepted point: what to evaluate next."""
+    x_gap, y_gap = _gaps(problem, state)
+    shift = state.mu * trees.norm(trees.subtract(state.y, state.y0)) if problem.y_set is not None else 0 * x_gap
+    gap = x_gap + y_gap
+    accuracy = x_gap + 0.1 * shift + 0.1 * state.target
+    state = _change(state, gap=gap, accuracy=accuracy, cost=state.cost.plus(projections=2))
+    stationary = x_gap <= 0.3 * jnp.maximum(shift, 0.5 * state.target)
+    centre = (stationary | (state.age >= STALE)) & (gap > state.target)
+    choice = jnp.where(gap <= state.target, 0, jnp.where(centre, 1, 2))
+    refine = lambda state: _change(state, mode=REFINE, warm=state.inner)
+    return lax.switch(choice, [refine, partial(_recentre, problem, stationary, shift), partial(_aim, problem, x_gap)], state)
+
+
+def _recentre(problem: Problem, stationary: Array, shift: Array, state: AdaptiveState) -> AdaptiveState:
+    """y0 <- y if x has followed it; mu by how many steps of x that took."""
+    mu, first, age = state.mu, state.first_mu, state.age
+    if problem.y_set is None:
+        return _change(state, mode=CENTRE, warm=state.inner, plain_only=True, age=0)
+    lower = jnp.where((shift > 0.5 * state.last_shift) & (age <= 10), jnp.maximum(mu / 4, 1e-6 * first), mu)
+    new = jnp.where(stationary, jnp.where(age > 30, 4 * mu, lower), jnp.minimum(4 * mu, 1e12 * first))
+    pairs = state.pairs._replace(count=jnp.where(new == mu, state.pairs.count, 0))
+    return _change(
+        state,
+        mode=CENTRE,
+        warm=state.inner,
+        mu=new,
+        y0=where(stationary, state.y, state.y0),
+        last_shift=jnp.where(stationary, shift, state.last_shift),
+        pairs=pairs,
+    )
+
+
+def _aim(problem: Problem, x_gap: Array, state: AdaptiveState) -> AdaptiveState:
+    """The direction of the next search."""
+    x, shaped = ravel_pytree(state.x)
+    project = lambda v: ravel_pytree(problem.x_set.project(shaped(v)))[0]
+    d0, newton = face_direction(project, x, state.Gx, state.tau, state.pairs)
+    slope = state.Gx @ newton
+    descends = jnp.all(jnp.isfinite(newton)) & (slope <= -1e-6 * jnp.linalg.norm(newton) * x_gap)
+    quasi_newton = descends & (state.pairs.count > 0) & ~state.plain_only
+    d = jnp.where(quasi_newton, newton, d0)
+    return _change(
+        state,
+        mode=TRIAL,
+        warm=state.inner,
+        d=d,
+        d0=d0,
+        length=1.0,
+        slope=state.Gx @ d,
+        tries=0,
+        quasi_newton=quasi_newton,
+        cost=state.cost.plus(projections=2),
+    )
+
+
+def _gaps(problem: Problem, state: AdaptiveState) -> tuple[Array, Array]:
+    """|x - P_X(x - Gx)| and |y - P_Y(y + f_y)|"""
+    flat, shaped = ravel_pytree(state.x)
+    x_gap = jnp.linalg.norm(flat - ravel_pytree(problem.x_set.project(shaped(flat - state.Gx)))[0])
+    if problem.y_set is None:
+        return x_gap, jnp.zeros_like(x_gap)
+    ahead = problem.y_set.prox(trees.add_scaled(state.y, 1.0, state.f_y), 1.0)
+    return x_gap, trees.norm(trees.subtract(state.y, ahead))
+
+
+def _only(value: Array) -> Array:
+    return jnp.full(HISTORY, -jnp.inf, value.dtype).at[0].set(value)
+
+
+@jax.jit
+def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
+    """mu from how far the maximiser over Y moves, and the first evaluation."""
+    x, dtype = start.x, trees.dtype_of(start.x)
+    flat, shaped = ravel_pytree(x)
+    number = partial(jnp.asarray, dtype=dtype)
+    cost = Cost(*(counter() for _ in Cost._fields))
+    mu_g = number(jnp.inf)
+    if problem.lower is not None:
+        known = problem.constants.mu_g
+        mu_g = spectrum(problem, x, start.theta, PRODUCTS)[0] if known is None else number(known)
+        mu_g = jnp.maximum(mu_g, jnp.finfo(dtype).eps)
+        cost = cost.plus(hvps=PRODUCTS if known is None else 0)
+    inner = Inner(start.theta, start.y, trees.zeros_like(start.theta), number(0), mu_g)
+    rough = number(0.1)
+    first = evaluate(problem, x, inner, start.y, number(1), rough, rough, cost)
+    mu, cost = _first_mu(problem, shaped, flat, start.y, first) if problem.y_set is not None else (number(1), first.cost)
+    found = evaluate(problem, x, first.inner._replace(y=start.y), start.y, mu, rough, rough, cost)
+    Gx = ravel_pytree(found.Gx)[0]
+    zero, no = number(0), jnp.asarray(False)
+    state = AdaptiveState(
+        k=counter(),
+        x=x,
+        theta=found.inner.theta,
+        y=found.inner.y,
+        w=found.inner.w,
+        value=found.value,
+        Gx=Gx,
+        f_y=found.f_y,
+        y0=start.y,
+        mu=mu,
+        first_mu=mu,
+        L_y=found.inner.L_y,
+        mu_g=found.inner.mu_g,
+        tau=jnp.minimum(1, 1 / jnp.maximum(jnp.max(jnp.abs(Gx)), jnp.finfo(dtype).tiny)),
+        history=_only(found.value),
+        pairs=Pairs.empty(flat),
+        c_low=rough,
+        accuracy=rough,
+        target=number(method.tol),
+        gap=number(jnp.inf),
+        last_shift=number(jnp.inf),
+        age=counter(),
+        mode=counter(),
+        d=jnp.zeros_like(flat),
+        d0=jnp.zeros_like(flat),
+        length=number(1),
+        slope=zero,
+        tries=counter(),
+        quasi_newton=no,
+        plain_only=no,
+        warm=found.inner,
+        cost=found.cost,
+    )
+    return _plan(problem, state)
+
+
+def _first_mu(problem: Problem, shaped, flat: Array, y: PyTree, first: Evaluation) -> tuple[Array, Cost]:
+    """The weight at which the gradient in y just reaches across Y, here and a tenth of the way to the border of X."""
+    y_set = problem.y_set
+    assert y_set is not None
+
+    def spread(f_y):
+        far = 1e6 / jnp.maximum(trees.norm(f_y), 1e-30)
+        across = trees.subtract(
+            y_set.project(trees.add_scaled(y, far, f_y)), y_set.project(trees.add_scaled(y, -far, f_y))
+        )
+        square = trees.dot(across, across)
+        return jnp.where(square > 0, trees.dot(f_y, across) / jnp.where(square > 0, square, 1), 0)
+
+    Gx = ravel_pytree(first.Gx)[0]
+    far = 1e6 / jnp.maximum(jnp.linalg.norm(Gx), 1e-30)
+    border = ravel_pytree(problem.x_set.project(shaped(flat - far * Gx)))[0]
+    probe = shaped(flat + 0.1 * (border - flat))
+    target = 1e-2 * jnp.minimum(1, first.inner.mu_g)
+    theta, _, _, cost = solve_lower(problem, probe, first.inner.theta, target, first.cost)
+    there = oracle.upper_gradients(problem, probe, theta, y)[2]
+    here = oracle.upper_gradients(problem, shaped(flat), first.inner.theta, y)[2]
+    mu = jnp.maximum(jnp.maximum(spread(here), spread(there)), 1e-8)
+    return mu, cost.plus(gradients=2, projections=5)
