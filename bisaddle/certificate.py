@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.lower import Implicit, implicit, least_curvature, operator_norm
+from bisaddle.lower import DENSE_LIMIT, Implicit, implicit, least_curvature, linear_solver, operator_norm
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet
 from bisaddle.trees import Number
@@ -82,8 +82,9 @@ def certify(
     """The stationarity gap of (x, y): Definition 2.1 for measure="lmo", 2.2 for "projection"  [AYH25].
 
     Solves the lower level and the linear system itself, from the point's theta, to residual norms `accuracy` (0: until
-    rounding stops it). error_bound is |J| and |C| times those residuals over mu_g, J the derivative of
-    (Gx, Gy, linear residual) in theta and C = g_theta_x, their norms by power iteration, doubled; rounding is added.
+    rounding stops it). error_bound is what those residuals can do to the gradients, to first order: the norms of the
+    maps from the ones to the others, by power iteration, doubled; rounding is added. Up to 128 lower variables the maps
+    are taken as they stand, beyond as products of |J|, |g_theta_x| and 1 / mu_g.
     """
     check_measure(measure, sigma, tau)
     check_problem_at(problem, point, feasible=False)
@@ -155,14 +156,16 @@ def _step_length(v: PyTree, moved: PyTree, step) -> Array:
 def _gradient_errors(problem: Problem, x: PyTree, y: PyTree, solved: Implicit) -> tuple[Array, Array]:
     """How far Gx and Gy are from grad_x L and grad_y L, because theta and w solve their equations up to residuals.
 
-    delta = |g_theta| / mu_g >= |theta - theta*|,     J = d/dtheta (Gx, linear residual, Gy) at fixed w
-    |Gy - grad_y L| <= |J| delta,      |Gx - grad_x L| <= |J| delta + |C| / mu_g (|J| delta + |linear residual|)
+    delta = Hess^-1 g_theta to first order, theta - theta*;     J = d/dtheta (Gx, linear residual, Gy) at fixed w
+    Gy - grad_y L = J_y delta,      Gx - grad_x L = J_x delta + g_theta_x Hess^-1 (J_r delta + linear residual)
+
+    Small Hessians are factorised, and the norms of these two maps taken as they stand, from g_theta and from the linear
+    residual; for large ones they are bounded by |J|, |g_theta_x| and 1 / mu_g, which may be far more.
     """
     epsilon = jnp.finfo(trees.dtype_of(x)).eps
     if problem.lower is None:
         return 8 * epsilon * trees.norm(solved.f_x), 8 * epsilon * trees.norm(solved.f_y)
     theta, w = solved.theta, solved.w
-
     mu_g = problem.constants.mu_g
     mu_g = least_curvature(problem, x, theta) if mu_g is None else jnp.asarray(mu_g).astype(trees.dtype_of(x))
     # theta* lies within |g_theta| / mu_g of theta: J is taken at both ends of that step down the gradient
@@ -176,14 +179,36 @@ def _gradient_errors(problem: Problem, x: PyTree, y: PyTree, solved: Implicit) -
 
         return [at(trees.add_scaled(end, 1.0, shift)) for end in ends]
 
-    J = 2 * operator_norm(lambda e: jax.jvp(equations, (trees.zeros_like(theta),), (e,))[1], theta)
-    C = 2 * operator_norm(lambda e: oracle.cross_product(problem, x, theta, e), theta)
-    lower_rounding = 4 * epsilon * trees.norm(oracle.hessian_product(problem, x, theta, theta))
-    linear_rounding = 4 * epsilon * trees.norm(solved.f_theta)
-    delta = (solved.lower_residual + lower_rounding) / mu_g
-    y_error = J * delta + 8 * epsilon * trees.norm(solved.f_y)
-    x_error = J * delta + C / mu_g * (J * delta + solved.linear_residual + linear_rounding)
-    return x_error + 8 * epsilon * (trees.norm(solved.f_x) + C * trees.norm(w)), y_error
+    def J(e):
+        return jax.jvp(equations, (trees.zeros_like(theta),), (e,))[1]
+
+    def cross(e):
+        return oracle.cross_product(problem, x, theta, e)
+
+    lower = solved.lower_residual + 4 * epsilon * trees.norm(oracle.hessian_product(problem, x, theta, theta))
+    linear = solved.linear_residual + 4 * epsilon * trees.norm(solved.f_theta)
+    C = 2 * operator_norm(cross, theta)
+    if trees.size(theta) <= DENSE_LIMIT:
+        solver = linear_solver(problem, x, theta)
+
+        def inverse(e):
+            return solver(e, jnp.zeros(()))
+
+        def through(e):
+            """From g_theta to the errors of Gx and Gy, at both ends."""
+            return [(trees.add_scaled(G, 1.0, cross(inverse(r))), f_y) for G, r, f_y in J(inverse(e))]
+
+        y_error = 2 * operator_norm(through, theta) * lower
+        x_error = y_error + 2 * operator_norm(lambda e: cross(inverse(e)), theta) * linear
+        # a Hessian whose least eigenvalue is lost in rounding cannot be certified, whatever the norms say
+        y_error = jnp.where(jnp.isnan(mu_g), jnp.nan, y_error)
+    else:
+        norm, delta = 2 * operator_norm(J, theta), lower / mu_g
+        y_error = norm * delta
+        x_error = norm * delta + C / mu_g * (norm * delta + linear)
+    rounding = 8 * epsilon
+    x_error += rounding * (trees.norm(solved.f_x) + C * trees.norm(w))
+    return x_error, y_error + rounding * trees.norm(solved.f_y)
 
 
 def _value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> Array:

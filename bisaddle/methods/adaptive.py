@@ -1,4 +1,4 @@
-"""Adaptive: no step size to choose. Multiplier steps in y, a face quasi-Newton step in x, inner solves to what it takes."""
+"""Adaptive: no step size to choose. Multiplier steps in y, face quasi-Newton steps in x, warm inner solves."""
 
 from functools import partial
 from typing import ClassVar
@@ -18,7 +18,6 @@ from bisaddle.methods.inner_solves import Cost, Evaluation, Inner, evaluate, sol
 from bisaddle.methods.sampled import as_positive
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import Leaf
-from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at
 
 # what the next evaluation is for
@@ -223,7 +222,9 @@ def _plan(problem: Problem, state: AdaptiveState) -> AdaptiveState:
     centre = (stationary | (state.age >= STALE)) & (gap > state.target)
     choice = jnp.where(gap <= state.target, 0, jnp.where(centre, 1, 2))
     refine = lambda state: _change(state, mode=REFINE, warm=state.inner)
-    return lax.switch(choice, [refine, partial(_recentre, problem, stationary, shift), partial(_aim, problem, x_gap)], state)
+    return lax.switch(
+        choice, [refine, partial(_recentre, problem, stationary, shift), partial(_aim, problem, x_gap)], state
+    )
 
 
 def _recentre(problem: Problem, stationary: Array, shift: Array, state: AdaptiveState) -> AdaptiveState:
@@ -298,7 +299,9 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
     inner = Inner(start.theta, start.y, trees.zeros_like(start.theta), number(0), mu_g)
     rough = number(0.1)
     first = evaluate(problem, x, inner, start.y, number(1), rough, rough, cost)
-    mu, cost = _first_mu(problem, shaped, flat, start.y, first) if problem.y_set is not None else (number(1), first.cost)
+    mu, cost = (
+        _first_mu(problem, shaped, flat, start.y, first) if problem.y_set is not None else (number(1), first.cost)
+    )
     found = evaluate(problem, x, first.inner._replace(y=start.y), start.y, mu, rough, rough, cost)
     Gx = ravel_pytree(found.Gx)[0]
     zero, no = number(0), jnp.asarray(False)

@@ -12,7 +12,6 @@ from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.validate import require_oracle
 
-
 # steps written out in the body of the compiled loop, measured in benchmarks/loop.py; 1 or this
 UNROLL = 2
 

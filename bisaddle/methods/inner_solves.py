@@ -56,8 +56,8 @@ def evaluate(
 ) -> Evaluation:
     """theta, y and w to residuals in proportion to the accuracy, then value and gradient.
 
-        |g_theta|, |g_theta_theta w - f_theta| <= c_low accuracy min(1, mu_g),     y residual <= accuracy / 100
-        value = f - <w, g_theta> - h(y) - mu/2 |y - y0|^2:    the correction makes its error quadratic in that of theta
+    |g_theta|, |g_theta_theta w - f_theta| <= c_low accuracy min(1, mu_g),     y residual <= accuracy / 100
+    value = f - <w, g_theta> - h(y) - mu/2 |y - y0|^2:    the correction makes its error quadratic in that of theta
     """
     floor = 50 * jnp.finfo(trees.dtype_of(x)).eps
     tight = jnp.maximum(c_low * accuracy * jnp.minimum(1, warm.mu_g), floor)
@@ -195,17 +195,13 @@ def ascend(
         following, left = moved(new, new_gradients[2], L_y + mu)
         worse = left > residual
         L = jnp.where(worse, jnp.maximum(2 * L, L_y + mu), L_y + mu)
-        following, left = lax.cond(
-            worse, lambda: moved(new, new_gradients[2], L), lambda: (following, left)
-        )
+        following, left = lax.cond(worse, lambda: moved(new, new_gradients[2], L), lambda: (following, left))
         return new, new_gradients, following, left, L, L_y, count + 1
 
     gradients = oracle.upper_gradients(problem, x, theta, y)
     new, residual = moved(y, gradients[2], L_y + mu)
     carry = (y, gradients, new, residual, L_y + mu, L_y, jnp.zeros((), jnp.int32))
-    y, gradients, _, _, _, L_y, count = lax.while_loop(
-        lambda c: (c[3] > target) & (c[6] < ASCENT_STEPS), one, carry
-    )
+    y, gradients, _, _, _, L_y, count = lax.while_loop(lambda c: (c[3] > target) & (c[6] < ASCENT_STEPS), one, carry)
     return y, gradients, L_y, cost.plus(gradients=count + 1, projections=count + 1)
 
 
