@@ -14,7 +14,15 @@ from bisaddle import oracle, trees
 from bisaddle.lower import spectrum
 from bisaddle.methods.base import About, Counts, Method, State, counter, unaliased
 from bisaddle.methods.face_step import Pairs, face_direction
-from bisaddle.methods.inner_solves import Cost, Evaluation, Inner, evaluate, solve_lower, where
+from bisaddle.methods.inner_solves import (
+    Cost,
+    Evaluation,
+    Inner,
+    conjugate_gradients,
+    evaluate,
+    solve_lower,
+    where,
+)
 from bisaddle.methods.sampled import as_positive
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import Leaf
@@ -234,7 +242,7 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
         return _change(state, mode=CENTRE, warm=state.inner, plain_only=True, age=0)
     lower = jnp.where((shift > 0.5 * state.last_shift) & (age <= 10), jnp.maximum(mu / 4, 1e-6 * first), mu)
     new = jnp.where(stationary, jnp.where(age > 30, 4 * mu, lower), jnp.minimum(4 * mu, 1e12 * first))
-    pairs = state.pairs._replace(count=jnp.where(new == mu, state.pairs.count, 0))
+    pairs = state.pairs._replace(filled=jnp.where(new == mu, state.pairs.filled, 0))
     return _change(
         state,
         mode=CENTRE,
@@ -253,7 +261,7 @@ def _aim(problem: Problem, x_gap: Array, state: AdaptiveState) -> AdaptiveState:
     d0, newton = face_direction(project, x, state.Gx, state.tau, state.pairs)
     slope = state.Gx @ newton
     descends = jnp.all(jnp.isfinite(newton)) & (slope <= -1e-6 * jnp.linalg.norm(newton) * x_gap)
-    quasi_newton = descends & (state.pairs.count > 0) & ~state.plain_only
+    quasi_newton = descends & (state.pairs.filled > 0) & ~state.plain_only
     d = jnp.where(quasi_newton, newton, d0)
     return _change(
         state,
@@ -287,7 +295,7 @@ def _only(value: Array) -> Array:
 def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
     """mu from how far the maximiser over Y moves, and the first evaluation."""
     x, dtype = start.x, trees.dtype_of(start.x)
-    flat, shaped = ravel_pytree(x)
+    flat, _ = ravel_pytree(x)
     number = partial(jnp.asarray, dtype=dtype)
     cost = Cost(*(counter() for _ in Cost._fields))
     mu_g = number(jnp.inf)
@@ -296,13 +304,12 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         mu_g = spectrum(problem, x, start.theta, PRODUCTS)[0] if known is None else number(known)
         mu_g = jnp.maximum(mu_g, jnp.finfo(dtype).eps)
         cost = cost.plus(hvps=PRODUCTS if known is None else 0)
-    inner = Inner(start.theta, start.y, trees.zeros_like(start.theta), number(0), mu_g)
     rough = number(0.1)
-    first = evaluate(problem, x, inner, start.y, number(1), rough, rough, cost)
-    mu, cost = (
-        _first_mu(problem, shaped, flat, start.y, first) if problem.y_set is not None else (number(1), first.cost)
-    )
-    found = evaluate(problem, x, first.inner._replace(y=start.y), start.y, mu, rough, rough, cost)
+    inner, Gx, f_y, cost = _first_look(problem, start, mu_g, cost)
+    mu = number(1)
+    if problem.y_set is not None:
+        mu, cost = _first_mu(problem, start, inner.theta, Gx, f_y, mu_g, cost)
+    found = evaluate(problem, x, inner, start.y, mu, rough, rough, cost)
     Gx = ravel_pytree(found.Gx)[0]
     zero, no = number(0), jnp.asarray(False)
     state = AdaptiveState(
@@ -342,9 +349,29 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
     return _plan(problem, state)
 
 
-def _first_mu(problem: Problem, shaped, flat: Array, y: PyTree, first: Evaluation) -> tuple[Array, Cost]:
-    """The weight at which the gradient in y just reaches across Y, here and a tenth of the way to the border of X."""
-    y_set = problem.y_set
+def _first_look(problem: Problem, start: Point, mu_g: Array, cost: Cost) -> tuple[Inner, PyTree, PyTree, Cost]:
+    """theta and w at the start, roughly, and the gradients there."""
+    x, y = start.x, start.y
+    rough = 1e-2 * jnp.minimum(1, mu_g)
+    theta, _, _, cost = solve_lower(problem, x, start.theta, rough, cost)
+    f_x, f_theta, f_y = oracle.upper_gradients(problem, x, theta, y)
+    cost, w, Gx = cost.plus(gradients=1), None, f_x
+    if problem.lower is not None:
+        product = lambda v: oracle.hessian_product(problem, x, theta, v)
+        w, _, products, _ = conjugate_gradients(product, trees.zeros_like(theta), f_theta, rough)
+        Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
+        cost = cost.plus(hvps=products, cross_products=1)
+    return Inner(theta, y, w, jnp.zeros_like(mu_g), mu_g), Gx, f_y, cost
+
+
+def _first_mu(
+    problem: Problem, start: Point, theta: PyTree, Gx: PyTree, f_y: PyTree, mu_g: Array, cost: Cost
+) -> tuple[Array, Cost]:
+    """The weight at which the gradient in y just reaches across Y, here and a tenth of the way to the border of X.
+
+    The second look is for an f_y that happens to favour nobody at the start.
+    """
+    y, y_set = start.y, problem.y_set
     assert y_set is not None
 
     def spread(f_y):
@@ -355,13 +382,13 @@ def _first_mu(problem: Problem, shaped, flat: Array, y: PyTree, first: Evaluatio
         square = trees.dot(across, across)
         return jnp.where(square > 0, trees.dot(f_y, across) / jnp.where(square > 0, square, 1), 0)
 
-    Gx = ravel_pytree(first.Gx)[0]
-    far = 1e6 / jnp.maximum(jnp.linalg.norm(Gx), 1e-30)
-    border = ravel_pytree(problem.x_set.project(shaped(flat - far * Gx)))[0]
-    probe = shaped(flat + 0.1 * (border - flat))
-    target = 1e-2 * jnp.minimum(1, first.inner.mu_g)
-    theta, _, _, cost = solve_lower(problem, probe, first.inner.theta, target, first.cost)
+    far = 1e6 / jnp.maximum(trees.norm(Gx), 1e-30)
+    border = problem.x_set.project(trees.add_scaled(start.x, -far, Gx))
+    probe = trees.mix(0.1, border, start.x)
+    if problem.lower is not None:
+        away = trees.norm(oracle.lower_gradient(problem, probe, theta))
+        target = jnp.maximum(1e-2 * jnp.minimum(1, mu_g), 0.1 * away)
+        theta, _, _, cost = solve_lower(problem, probe, theta, target, cost.plus(gradients=1))
     there = oracle.upper_gradients(problem, probe, theta, y)[2]
-    here = oracle.upper_gradients(problem, shaped(flat), first.inner.theta, y)[2]
-    mu = jnp.maximum(jnp.maximum(spread(here), spread(there)), 1e-8)
-    return mu, cost.plus(gradients=2, projections=5)
+    mu = jnp.maximum(jnp.maximum(spread(f_y), spread(there)), 1e-8)
+    return mu, cost.plus(gradients=1, projections=5)

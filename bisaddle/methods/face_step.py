@@ -12,11 +12,11 @@ PAIRS = 20
 
 
 class Pairs(NamedTuple):
-    """Differences of x and of the gradient along the last steps, the newest first; rows beyond `count` are empty."""
+    """Differences of x and of the gradient along the last steps, the newest first; rows beyond `filled` are empty."""
 
     s: Array
     q: Array
-    count: Array
+    filled: Array
 
     @classmethod
     def empty(cls, x: Array) -> "Pairs":
@@ -25,7 +25,7 @@ class Pairs(NamedTuple):
 
     def with_pair(self, s: Array, q: Array) -> "Pairs":
         put = lambda rows, new: jnp.concatenate([new[None], rows[:-1]])
-        return Pairs(put(self.s, s), put(self.q, q), jnp.minimum(self.count + 1, PAIRS))
+        return Pairs(put(self.s, s), put(self.q, q), jnp.minimum(self.filled + 1, PAIRS))
 
 
 def face_direction(
@@ -44,7 +44,7 @@ def face_direction(
     s, q = face(pairs.s), face(pairs.q)
     curvature = jnp.sum(s * q, axis=1)
     size = jnp.linalg.norm(s, axis=1) * jnp.linalg.norm(q, axis=1)
-    usable = (jnp.arange(PAIRS) < pairs.count) & (curvature > 1e-10 * size)
+    usable = (jnp.arange(PAIRS) < pairs.filled) & (curvature > 1e-10 * size)
     inner = inside(d0)
     newton = two_loops(inner / tau, s, q, jnp.where(usable, curvature, 1), usable)
     d = project(x + (d0 - inner) + newton) - x

@@ -10,6 +10,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
 from bisaddle.problem import Problem
+from bisaddle.trees import Number
 
 NEWTON_STEPS = 50
 ASCENT_STEPS = 200
@@ -23,7 +24,9 @@ class Cost(NamedTuple):
     cross_products: Array
     projections: Array
 
-    def plus(self, gradients=0, hvps=0, cross_products=0, projections=0) -> "Cost":
+    def plus(
+        self, gradients: Number = 0, hvps: Number = 0, cross_products: Number = 0, projections: Number = 0
+    ) -> "Cost":
         more = (gradients, hvps, cross_products, projections)
         return Cost(*(old + jnp.asarray(new, jnp.int32) for old, new in zip(self, more, strict=True)))
 
