@@ -116,7 +116,9 @@ def _bilevel_upper(x, theta, y, d):
 def bilevel_quadratic(seed, n=20, p=15):
     d = _quadratic_data(seed, n, 2, p)
     constants = bs.Constants(mu_g=1.0, L_g=10.0)
-    problem = bs.Problem(_bilevel_upper, _linear_quadratic_lower, bs.sets.L2Ball(0.5), None, data=d, constants=constants)
+    problem = bs.Problem(
+        _bilevel_upper, _linear_quadratic_lower, bs.sets.L2Ball(0.5), None, data=d, constants=constants
+    )
     return problem, bs.Point(x=jnp.zeros(n), theta=jnp.zeros(p))
 
 

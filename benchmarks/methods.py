@@ -71,9 +71,18 @@ def run(case: Case, rule: str, nu: float, seed: int) -> Curve:
     options = {"sampler": BATCHES, "seed": seed} if case.sampled else {}
     method = RULES[rule](problem, nu, **options)
     clock = time.perf_counter()
-    result = bs.solve(problem, start, method, tol=FLOOR, max_steps=K, max_seconds=None, every=100,
-                      measure="projection", progress=False,
-                      callback=lambda record: record.seconds > SECONDS or time.perf_counter() - clock > 10 * SECONDS)
+    result = bs.solve(
+        problem,
+        start,
+        method,
+        tol=FLOOR,
+        max_steps=K,
+        max_seconds=None,
+        every=100,
+        measure="projection",
+        progress=False,
+        callback=lambda record: record.seconds > SECONDS or time.perf_counter() - clock > 10 * SECONDS,
+    )
     trace = result.trace
     gap = np.where(np.isfinite(trace.gap), trace.gap, np.inf)
     calls = trace.gradients + trace.hvps + trace.cross_products
@@ -125,7 +134,9 @@ def draw(kind: str, found: dict[str, list[Row]], path: Path) -> None:
     names = sorted({row.method for rows in found.values() for row in rows if row.curves}, key=list(RULES).index)
     colours = plt.get_cmap("tab20").colors
     dashes = ("-", "--", ":")
-    style = {n: {"color": colours[i % 20], "linestyle": dashes[i // 20 if i >= 20 else i % 3]} for i, n in enumerate(names)}
+    style = {
+        n: {"color": colours[i % 20], "linestyle": dashes[i // 20 if i >= 20 else i % 3]} for i, n in enumerate(names)
+    }
     figure, axes = plt.subplots(
         2, len(found), figsize=(4.3 * len(found) + 2.6, 7.6), sharey="col", squeeze=False, layout="constrained"
     )
@@ -149,7 +160,9 @@ def draw(kind: str, found: dict[str, list[Row]], path: Path) -> None:
         axis.set_ylabel("gap, best so far")
     handles = [plt.Line2D([], [], **style[name], label=name) for name in names]
     figure.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
-    figure.suptitle(f"{kind[0].upper()}{kind[1:]} problems: a median run on held-out seeds, steps tuned on others", fontsize=12)
+    figure.suptitle(
+        f"{kind[0].upper()}{kind[1:]} problems: a median run on held-out seeds, steps tuned on others", fontsize=12
+    )
     figure.savefig(path, metadata={"Date": None})
     text = "\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n"
     path.write_text(text)

@@ -6,6 +6,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
@@ -23,9 +24,8 @@ from bisaddle.methods.inner_solves import (
     solve_lower,
     where,
 )
-from bisaddle.methods.sampled import as_positive
 from bisaddle.problem import Point, Problem
-from bisaddle.sets.base import Leaf
+from bisaddle.sets.base import Leaf, as_leaf, traced
 from bisaddle.validate import check_problem_at
 
 # what the next evaluation is for
@@ -92,7 +92,7 @@ class Adaptive(Method):
     is at most mu |y - y0|. That the recentring converges is observed, not proved; docs/adaptive.md has the details.
     """
 
-    tol: Leaf = eqx.field(converter=lambda tol: as_positive(tol, "Adaptive tol"), default=1e-6)
+    tol: Leaf = eqx.field(converter=lambda tol: _as_tol(tol), default=1e-6)
     name: ClassVar[str] = "Adaptive"
     about: ClassVar[About] = About(
         problems=("bilevel saddle", "saddle", "bilevel"),
@@ -123,7 +123,15 @@ class Adaptive(Method):
         return lax.cond(settled, partial(_plan, problem), lambda state: state, state)
 
     def counts(self, problem: Problem, state: AdaptiveState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Counts(*(int(count) for count in state.cost), 0)
+        gradients, hvps, cross_products, projections = (int(count) for count in state.cost)
+        return Counts(gradients, hvps, cross_products, projections)
+
+
+def _as_tol(value) -> Leaf:
+    tol = as_leaf(value, "Adaptive tol")
+    if not traced(tol) and not np.all(np.isfinite(tol) & (np.asarray(tol) > 0)):
+        raise ValueError(f"Adaptive: tol must be finite and > 0, given {value}")
+    return tol
 
 
 def _change(state: AdaptiveState, **changes) -> AdaptiveState:
