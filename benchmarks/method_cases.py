@@ -1,4 +1,4 @@
-"""The problems and the step-size rules of benchmarks/methods.py: problem(seed) -> (problem, start), rule(problem, nu)."""
+"""Problems and step-size rules of benchmarks/methods.py: make(seed) -> (problem, start), rule(problem, nu)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,8 +9,7 @@ import numpy as np
 import bisaddle as bs
 from bisaddle.apps import multitask
 
-K = 20_000  # steps of a run, and the horizon of the schedules that need one
-NEUMANN_TERMS = 20
+K = 10_000  # steps of a run, and the horizon of the schedules that need one
 ROWS = 16  # of a mini-batch
 
 
@@ -24,9 +23,36 @@ class Case(NamedTuple):
 # --- bilevel saddle ---------------------------------------------------------------------------------------------------
 
 
-def worst_task(seed, divergence=0.0):
+def experiment_1(seed):
     tasks = multitask.synthetic(rows=1000, width=20, tasks=5, noise=0.1, seed=seed)
-    return multitask.regression(tasks, radius=5.0, ridge=0.1, divergence=divergence)
+    return multitask.regression(tasks, radius=5.0, ridge=0.1)
+
+
+def _task_losses(gram, cross, square, theta):
+    return 0.5 * (jnp.einsum("ti,tij,tj->t", theta, gram, theta) - 2 * jnp.sum(cross * theta, axis=1) + square)
+
+
+def _worst_task(x, theta, y, d):
+    losses = _task_losses(*d["valid"], theta)
+    return y @ losses - 0.5 * d["divergence"] * jnp.mean((len(y) * y - 1) ** 2)
+
+
+def _around_x(x, theta, d):
+    return jnp.sum(_task_losses(*d["train"], theta)) + 0.5 * d["ridge"] * jnp.sum((theta - x) ** 2)
+
+
+def worst_task(seed, divergence=0.0, ridge=1.0):
+    """Ridge regressions around a shared x, the worst of their validation losses."""
+    tasks = multitask.synthetic(rows=1000, width=20, tasks=5, noise=0.5, seed=seed)
+    gram = lambda A, b: (A.T @ A / len(A), A.T @ b / len(A), b @ b / len(A))
+    stacked = lambda parts: tuple(jnp.asarray(np.stack(part)) for part in zip(*parts, strict=True))
+    train, valid = stacked(gram(*t[:2]) for t in tasks), stacked(gram(*t[2:]) for t in tasks)
+    data = {"train": train, "valid": valid, "ridge": jnp.asarray(ridge), "divergence": jnp.asarray(divergence)}
+    curvatures = np.linalg.eigvalsh(np.asarray(train[0]))
+    T, width = train[1].shape
+    known = bs.Constants(mu_g=float(curvatures.min() + ridge), L_g=float(curvatures.max() + ridge), L_yy=divergence * T)
+    problem = bs.Problem(_worst_task, _around_x, bs.sets.L2Ball(5.0), bs.sets.Simplex(), data, known)
+    return problem, bs.Point(x=jnp.zeros(width), theta=jnp.zeros((T, width)), y=jnp.full(T, 1 / T))
 
 
 def _bilevel_saddle_upper(x, theta, y, d):
@@ -134,7 +160,7 @@ def _weighted_ridge(x, theta, d):
     return _loss(d["train"], d["train_targets"], theta) + 0.5 * jnp.sum(jnp.exp(x) * theta**2)
 
 
-def ridge_weights(seed, n=160, width=20):
+def ridge_weights(seed, sampled=False, n=160, width=20):
     """A ridge weight e^x_j of its own for every coordinate, chosen on validation rows: not convex in x."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=width) * (np.arange(width) < 6)
@@ -143,7 +169,9 @@ def ridge_weights(seed, n=160, width=20):
         data[name] = rng.normal(size=(n, width))
         data[f"{name}_targets"] = data[name] @ truth + rng.normal(size=n)
     gram = np.linalg.eigvalsh(data["train"].T @ data["train"] / n)
-    constants = bs.Constants(mu_g=float(gram[0] + np.exp(-4)), L_g=float(gram[-1] + np.exp(1)))
+    # a batch has at most n / ROWS times the curvature of all rows, and about half of that when it is drawn at random
+    most = gram[-1] * (0.5 * n / ROWS if sampled else 1)
+    constants = bs.Constants(mu_g=float(gram[0] + np.exp(-4)), L_g=float(most + np.exp(1)))
     data = {name: jnp.asarray(value) for name, value in data.items()}
     box = bs.sets.Box(-4.0, 1.0)
     problem = bs.Problem(_validation, _weighted_ridge, box, None, data=data, constants=constants)
@@ -161,22 +189,25 @@ def _train_rows(d):
 BATCHES = bs.methods.Sampler(bs.methods.Batch(_valid_rows, ROWS), bs.methods.Batch(_train_rows, ROWS))
 
 CASES = {
-    "worst task": Case("bilevel saddle", "Experiment 1 on synthetic tasks, f linear in y", worst_task),
-    "penalised": Case("bilevel saddle", "Experiment 2, divergence 0.1", lambda seed: worst_task(seed, 0.1)),
+    "Experiment 1": Case("bilevel saddle", "the paper's, synthetic tasks, f linear in y, lam free", experiment_1),
+    "worst task": Case("bilevel saddle", "ridge regressions around a shared x, f linear in y", worst_task),
+    "penalised": Case("bilevel saddle", "the same, divergence penalty 0.1", lambda seed: worst_task(seed, 0.1)),
     "quadratic": Case("bilevel saddle", "strongly convex-concave, kappa_g = 10", bilevel_saddle_quadratic),
     "matrix game": Case("saddle", "bilinear on simplices", matrix_game),
     "saddle quadratic": Case("saddle", "strongly convex-concave on boxes", saddle_quadratic),
     "worst group": Case("saddle", "bounded losses, not convex in x, linear in y", worst_group),
     "bilevel quadratic": Case("bilevel", "strongly convex, ball active, kappa_g = 10", bilevel_quadratic),
     "ridge weights": Case("bilevel", "a ridge weight per coordinate, not convex in x", ridge_weights),
-    "ridge weights, sampled": Case("bilevel", f"the same with batches of {ROWS} of 160 rows", ridge_weights, True),
+    "ridge weights, sampled": Case(
+        "bilevel", f"the same with batches of {ROWS} of 160 rows", lambda seed: ridge_weights(seed, True), True
+    ),
 }
 
 # --- step sizes -------------------------------------------------------------------------------------------------------
 
 
 def _lower(problem):
-    """alpha = eta = 2 / (mu_g + L_g)"""
+    """alpha = eta = 2 / (mu_g + L_g), for the L_g that the problem states"""
     if problem.lower is None:
         return {}
     best = 2 / (float(problem.constants.mu_g) + float(problem.constants.L_g))
@@ -260,12 +291,12 @@ def spfw_fading(problem, nu):
     return bs.methods.SPFW()
 
 
-NEUMANN = {"neumann_terms": NEUMANN_TERMS}
 RULES = {
     "FullyProjected": full,
     "FullyProjected, gamma 1, mu 1e-4": full_apart,
     "OneSidedProjectionFree": free,
-    "MORBiT": rule("MORBiT", "alpha", **NEUMANN),
+    "MORBiT": rule("MORBiT", "alpha"),
+    "MORBiT, N = 20": rule("MORBiT", "alpha", neumann_terms=20),
     "MultiBlockV1": rule("MultiBlockV1", "alpha", momentum=0.5, averaging=0.5),
     "MultiBlockV2": rule("MultiBlockV2", "alpha", "eta", momentum=0.5),
     "FirstOrderPenalty": penalised("FirstOrderPenalty"),
@@ -285,16 +316,16 @@ RULES = {
     "AID": rule("AID", "alpha"),
     "AmIGO": rule("AmIGO", "alpha", "eta"),
     "BA": rule("BA", "alpha"),
-    "BSA": rule("BSA", "alpha", **NEUMANN),
+    "BSA": rule("BSA", "alpha"),
     "F2SA": penalised("F2SA"),
     "FSLA": rule("FSLA", "alpha", "eta", momentum=0.5),
     "IBCG": averaged("IBCG", "alpha", "eta"),
     "ITD": rule("ITD", "alpha"),
     "SABA": rule("SABA", "alpha", "eta"),
-    "SBFW": averaged("SBFW", "alpha", momentum=0.5, **NEUMANN),
+    "SBFW": averaged("SBFW", "alpha", momentum=0.5),
     "SOBA": rule("SOBA", "alpha", "eta"),
-    "SUSTAIN": rule("SUSTAIN", "alpha", momentum=0.5, **NEUMANN),
-    "TTSA": rule("TTSA", "alpha", **NEUMANN),
+    "SUSTAIN": rule("SUSTAIN", "alpha", momentum=0.5),
+    "TTSA": rule("TTSA", "alpha"),
 }
 # these sample: with batches they run as published
 SAMPLED = ("FullyProjected", "OneSidedProjectionFree", "AmIGO", "BSA", "F2SA", "FSLA", "SABA", "SBFW", "SOBA")
