@@ -1,4 +1,4 @@
-"""The problems and the step-size rules of benchmarks/methods.py: problem(seed) -> (problem, start), rule(problem, nu)."""
+"""Problems and step-size rules of benchmarks/methods.py: make(seed) -> (problem, start), rule(problem, nu)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +10,6 @@ import bisaddle as bs
 from bisaddle.apps import multitask
 
 K = 20_000  # steps of a run, and the horizon of the schedules that need one
-NEUMANN_TERMS = 20
 ROWS = 16  # of a mini-batch
 
 
@@ -132,7 +131,7 @@ def _weighted_ridge(x, theta, d):
     return _loss(d["train"], d["train_targets"], theta) + 0.5 * jnp.sum(jnp.exp(x) * theta**2)
 
 
-def ridge_weights(seed, n=160, width=20):
+def ridge_weights(seed, sampled=False, n=160, width=20):
     """A ridge weight e^x_j of its own for every coordinate, chosen on validation rows: not convex in x."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=width) * (np.arange(width) < 6)
@@ -141,7 +140,9 @@ def ridge_weights(seed, n=160, width=20):
         data[name] = rng.normal(size=(n, width))
         data[f"{name}_targets"] = data[name] @ truth + rng.normal(size=n)
     gram = np.linalg.eigvalsh(data["train"].T @ data["train"] / n)
-    constants = bs.Constants(mu_g=float(gram[0] + np.exp(-4)), L_g=float(gram[-1] + np.exp(1)))
+    # a batch has at most n / ROWS times the curvature of all rows, and about half of that when it is drawn at random
+    most = gram[-1] * (0.5 * n / ROWS if sampled else 1)
+    constants = bs.Constants(mu_g=float(gram[0] + np.exp(-4)), L_g=float(most + np.exp(1)))
     data = {name: jnp.asarray(value) for name, value in data.items()}
     box = bs.sets.Box(-4.0, 1.0)
     problem = bs.Problem(_validation, _weighted_ridge, box, data=data, constants=constants)
@@ -167,14 +168,16 @@ CASES = {
     "worst group": Case("saddle", "bounded losses, not convex in x, linear in y", worst_group),
     "bilevel quadratic": Case("bilevel", "strongly convex, ball active, kappa_g = 10", bilevel_quadratic),
     "ridge weights": Case("bilevel", "a ridge weight per coordinate, not convex in x", ridge_weights),
-    "ridge weights, sampled": Case("bilevel", f"the same with batches of {ROWS} of 160 rows", ridge_weights, True),
+    "ridge weights, sampled": Case(
+        "bilevel", f"the same with batches of {ROWS} of 160 rows", lambda seed: ridge_weights(seed, True), True
+    ),
 }
 
 # --- step sizes -------------------------------------------------------------------------------------------------------
 
 
 def _lower(problem):
-    """alpha = eta = 2 / (mu_g + L_g)"""
+    """alpha = eta = 2 / (mu_g + L_g), for the L_g that the problem states"""
     if problem.lower is None:
         return {}
     best = 2 / (float(problem.constants.mu_g) + float(problem.constants.L_g))
@@ -258,12 +261,12 @@ def spfw_fading(problem, nu):
     return bs.methods.SPFW()
 
 
-NEUMANN = {"neumann_terms": NEUMANN_TERMS}
 RULES = {
     "FullyProjected": full,
     "FullyProjected, gamma 1, mu 1e-4": full_apart,
     "OneSidedProjectionFree": free,
-    "MORBiT": rule("MORBiT", "alpha", **NEUMANN),
+    "MORBiT": rule("MORBiT", "alpha"),
+    "MORBiT, N = 20": rule("MORBiT", "alpha", neumann_terms=20),
     "MultiBlockV1": rule("MultiBlockV1", "alpha", momentum=0.5, averaging=0.5),
     "MultiBlockV2": rule("MultiBlockV2", "alpha", "eta", momentum=0.5),
     "FirstOrderPenalty": penalised("FirstOrderPenalty"),
@@ -283,16 +286,16 @@ RULES = {
     "AID": rule("AID", "alpha"),
     "AmIGO": rule("AmIGO", "alpha", "eta"),
     "BA": rule("BA", "alpha"),
-    "BSA": rule("BSA", "alpha", **NEUMANN),
+    "BSA": rule("BSA", "alpha"),
     "F2SA": penalised("F2SA"),
     "FSLA": rule("FSLA", "alpha", "eta", momentum=0.5),
     "IBCG": averaged("IBCG", "alpha", "eta"),
     "ITD": rule("ITD", "alpha"),
     "SABA": rule("SABA", "alpha", "eta"),
-    "SBFW": averaged("SBFW", "alpha", momentum=0.5, **NEUMANN),
+    "SBFW": averaged("SBFW", "alpha", momentum=0.5),
     "SOBA": rule("SOBA", "alpha", "eta"),
-    "SUSTAIN": rule("SUSTAIN", "alpha", momentum=0.5, **NEUMANN),
-    "TTSA": rule("TTSA", "alpha", **NEUMANN),
+    "SUSTAIN": rule("SUSTAIN", "alpha", momentum=0.5),
+    "TTSA": rule("TTSA", "alpha"),
 }
 # these sample: with batches they run as published
 SAMPLED = ("FullyProjected", "OneSidedProjectionFree", "AmIGO", "BSA", "F2SA", "FSLA", "SABA", "SBFW", "SOBA")
