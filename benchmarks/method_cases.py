@@ -115,7 +115,7 @@ def _bilevel_upper(x, theta, y, d):
 def bilevel_quadratic(seed, n=20, p=15):
     d = _quadratic_data(seed, n, 2, p)
     constants = bs.Constants(mu_g=1.0, L_g=10.0)
-    problem = bs.Problem(_bilevel_upper, _linear_quadratic_lower, bs.sets.L2Ball(0.5), data=d, constants=constants)
+    problem = bs.Problem(_bilevel_upper, _linear_quadratic_lower, bs.sets.L2Ball(0.5), None, data=d, constants=constants)
     return problem, bs.Point(x=jnp.zeros(n), theta=jnp.zeros(p))
 
 
@@ -145,7 +145,7 @@ def ridge_weights(seed, sampled=False, n=160, width=20):
     constants = bs.Constants(mu_g=float(gram[0] + np.exp(-4)), L_g=float(most + np.exp(1)))
     data = {name: jnp.asarray(value) for name, value in data.items()}
     box = bs.sets.Box(-4.0, 1.0)
-    problem = bs.Problem(_validation, _weighted_ridge, box, data=data, constants=constants)
+    problem = bs.Problem(_validation, _weighted_ridge, box, None, data=data, constants=constants)
     return problem, bs.Point(x=jnp.full(width, -1.0), theta=jnp.zeros(width))
 
 
