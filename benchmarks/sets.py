@@ -1,6 +1,6 @@
 """Every oracle of the sets against the best alternative installable here; ratios within one process, float64.
 
-    python benchmarks/sets.py [--quick]
+    python benchmarks/sets.py [--quick] [--only NAME ...]
 
 Vectors of 1e2, 1e4, 1e6 entries, matrices of side 100, 1000, 3000 (--quick leaves the largest out). Ours is timed as a
 compiled call from Python, compilation left out, optax and jaxopt likewise, NumPy and SciPy as they are. "in a loop" is
@@ -55,10 +55,17 @@ def compiled(function: Callable, *arguments) -> Callable[[], Any]:
 
 
 def in_a_loop(function: Callable, convex_set, v: np.ndarray, times: int = 20) -> float:
-    """Seconds of a call inside a compiled loop."""
-    many = np.broadcast_to(v, (times, *v.shape)).copy()
-    call = compiled(lambda s, many: lax.map(lambda v: function(s, v), many), convex_set, many)
-    return best_seconds(call) / times
+    """Seconds of a call inside a compiled loop; one entry of v changes at a time, so that every call is made."""
+
+    def loop(convex_set, v):
+        def body(i, carry):
+            v = carry[0].at[(0,) * axes].add(1e-3 * i)
+            return v, function(convex_set, v)
+
+        return lax.fori_loop(0, times, body, (v, v))
+
+    axes = v.ndim
+    return best_seconds(compiled(loop, convex_set, v)) / times
 
 
 def numpy_simplex(v: np.ndarray, radius: float = 1.0) -> np.ndarray:
@@ -165,6 +172,32 @@ def numpy_groups(v: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
     return v * np.repeat(numpy_l1(lengths) / lengths, width)
 
 
+def numpy_group_vertex(d: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
+    squares = np.add.reduceat(d * d, starts)
+    first = starts[np.argmax(squares)]
+    vertex = np.zeros_like(d)
+    vertex[first : first + width] = -d[first : first + width] / np.sqrt(np.max(squares))
+    return vertex
+
+
+def numpy_ordered_vertex(d: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    order, totals = np.argsort(-np.abs(d)), np.cumsum(weights)
+    last = np.argmax(np.cumsum(np.abs(d)[order]) / totals)
+    vertex = np.zeros_like(d)
+    vertex[order[: last + 1]] = -np.sign(d[order[: last + 1]]) / totals[last]
+    return vertex
+
+
+def numpy_fantope(v: np.ndarray, k: int) -> np.ndarray:
+    values, vectors = np.linalg.eigh(v)
+    return (vectors * numpy_capped(values, 1.0, k)) @ vectors.T
+
+
+def numpy_fantope_vertex(d: np.ndarray, k: int) -> np.ndarray:
+    vectors = np.linalg.eigh(d)[1][:, :k]
+    return vectors @ vectors.T
+
+
 def numpy_tv_vertex(d: np.ndarray, q: np.ndarray, radius: float) -> np.ndarray:
     order = np.argsort(-d)
     leaving = np.clip(radius - (np.cumsum(q[order]) - q[order]), 0, q[order])
@@ -192,7 +225,7 @@ def vector_rows(n: int, rng: np.random.Generator) -> dict[str, tuple]:
     q, w = rng.uniform(0.5, 1.5, n), rng.uniform(0.5, 1.5, n)
     q /= q.sum()
     cap, width = 4.0 / n, 10
-    starts, ascending = np.arange(0, n, width), np.sort(values)
+    starts, ascending, descending = np.arange(0, n, width), np.sort(values), np.sort(w)[::-1].copy()
     from_jaxopt = lambda function: {} if jp is None else {"jaxopt": compiled(function, v)}
     section = {}
     if jp is not None and n <= 10_000:
@@ -256,7 +289,7 @@ def vector_rows(n: int, rng: np.random.Generator) -> dict[str, tuple]:
         "GroupBall": (
             sets.GroupBall(np.arange(n) // width, 1.0),
             {"numpy": lambda: numpy_groups(v, starts, width)},
-            {"numpy": lambda: np.argmax(np.add.reduceat(v * v, starts))},
+            {"numpy": lambda: numpy_group_vertex(v, starts, width)},
         ),
         "Permutahedron": (
             sets.Permutahedron(values),
@@ -264,9 +297,9 @@ def vector_rows(n: int, rng: np.random.Generator) -> dict[str, tuple]:
             {"numpy": lambda: ascending[np.argsort(np.argsort(-v))]},
         ),
         "OrderedWeightedL1Ball": (
-            sets.OrderedWeightedL1Ball(np.sort(w)[::-1], 1.0),
+            sets.OrderedWeightedL1Ball(descending, 1.0),
             {},
-            {"numpy": lambda: np.argmax(np.cumsum(np.sort(np.abs(v))[::-1]))},
+            {"numpy": lambda: numpy_ordered_vertex(v, descending)},
         ),
         "KLBall": (sets.KLBall(q, 0.1), {}, {"scipy": lambda: numpy_kl_tilt(v, q, 0.1)}),
         "ChiSquareBall": (sets.ChiSquareBall(q, 0.1), {}, {}),
@@ -302,8 +335,12 @@ def matrix_rows(n: int, rng: np.random.Generator) -> dict[str, tuple]:
         svd = {"numpy.linalg.svd": lambda: np.linalg.svd(noise, full_matrices=False)}
         rows["SpectralBall"] = (sets.SpectralBall(1.0), noise, svd, svd)
         rows["SchattenBall(3)"] = (sets.SchattenBall(3, 1.0), noise, svd, svd)
-        eigh = {"numpy.linalg.eigh": lambda: np.linalg.eigh(symmetric(noise))}
-        rows["Fantope(5)"] = (sets.Fantope(5), symmetric(noise), eigh, eigh)
+        rows["Fantope(5)"] = (
+            sets.Fantope(5),
+            symmetric(noise),
+            {"numpy.linalg.eigh": lambda: numpy_fantope(symmetric(noise), 5)},
+            {"numpy.linalg.eigh": lambda: numpy_fantope_vertex(symmetric(noise), 5)},
+        )
         rows["BirkhoffPolytope"] = (sets.BirkhoffPolytope(), noise, {}, {"scipy": lambda: hungarian(noise)})
     return rows
 
@@ -337,7 +374,10 @@ def ratios(seconds: float, others: dict[str, Callable], large: bool) -> str:
     return ", ".join(f"{who} {ratio:.2f}" for who, ratio in found.items()) + star
 
 
-def report(title: str, rows: dict[str, tuple], large: bool = False) -> None:
+def report(title: str, rows: dict[str, tuple], only: list[str], large: bool = False) -> None:
+    rows = {name: row for name, row in rows.items() if not only or name.split("(")[0].split(",")[0] in only}
+    if not rows:
+        return
     print(f"\n{title}\n  {'':24}{'projection':>12}{'in a loop':>12}{'LMO':>12}{'in a loop':>12}{'proj / LMO':>12}")
     for name, (ours, v, *alternatives) in rows.items():
         calls = [lambda s, v: s.project(v), lambda s, v: s.lmo(v)]
@@ -355,13 +395,15 @@ def report(title: str, rows: dict[str, tuple], large: bool = False) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="leave the largest sizes out")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these sets alone")
+    options = parser.parse_args()
+    quick, only = options.quick, options.only
     rng = np.random.default_rng(0)
     for n in (100, 10_000) if quick else (100, 10_000, 1_000_000):
-        report(f"vectors of {n} entries", vector_rows(n, rng), n >= 10_000)
+        report(f"vectors of {n} entries", vector_rows(n, rng), only, n >= 10_000)
     for n in (100, 1000) if quick else (100, 1000, 3000):
-        report(f"matrices, {n} x {n}, of rank 5 and noise unless it says Gaussian", matrix_rows(n, rng), n >= 100)
-    report("polytopes in 50 dimensions", general_rows(rng))
+        report(f"matrices, {n} x {n}, of rank 5 and noise unless it says Gaussian", matrix_rows(n, rng), only, n >= 100)
+    report("polytopes in 50 dimensions", general_rows(rng), only)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bisaddle import sets
-from bisaddle.sets import extremes, knapsack
+from bisaddle.sets import extremes, knapsack, ordered
+from bisaddle.sets.host import WORTH_A_CALL
 from tests.set_cases import probability, vectors
 
 CASES = {**vectors.CASES, **probability.CASES}
@@ -381,6 +382,22 @@ def test_the_smallest_entry_and_the_order_are_those_of_numpy(n, dtype):
     ):
         v = jnp.asarray(v.astype(dtype))
         assert int(jax.jit(extremes.place_of_smallest)(v)) == int(np.argmin(v))
-        np.testing.assert_array_equal(jax.jit(extremes.ascending_order)(v), np.argsort(v, kind="stable"))
+        order = np.asarray(jax.jit(extremes.ascending_order)(v))
+        np.testing.assert_array_equal(np.sort(order), np.arange(n))
+        np.testing.assert_array_equal(v[order], np.sort(v))
+        if n < WORTH_A_CALL:  # there the order of ties is that of the entries
+            np.testing.assert_array_equal(order, np.argsort(v, kind="stable"))
     spoilt = v.at[n // 2].set(jnp.nan)
     assert int(extremes.ascending_order(spoilt)[-1]) == n // 2
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e16])
+def test_a_large_permutahedron_is_projected_alike_by_scipy_and_on_the_device(scale):
+    n = WORTH_A_CALL
+    rng = np.random.default_rng(3)
+    v, values = jnp.asarray(scale * rng.normal(size=n)), jnp.asarray(rng.normal(size=n))
+    there, here = sets.Permutahedron(values).project(v), ordered._sort_and_even_out(v, values)
+    np.testing.assert_allclose(there, here, atol=1e-12)
+    assert sets.Permutahedron(values).violation(there) <= 1e-11
+    batch = jax.vmap(sets.Permutahedron(values).project)(jnp.stack([v, 2 * v]))
+    np.testing.assert_array_equal(batch[0], there)

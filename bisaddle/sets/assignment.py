@@ -8,6 +8,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, finite_array, like, traced
+from bisaddle.sets.host import on_cpu, on_host
 from bisaddle.sets.matrix import MatrixSet, spoil
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import uniform_weights
@@ -22,7 +23,8 @@ class BirkhoffPolytope(MatrixSet):
     """{P : P >= 0, every row and every column of P sums to 1}, square matrices; the hull of the permutation matrices
 
     project: Newton's method on the dual, O(n^3) a step, 5 to 100 steps (few when v is within reach of the set, more
-    when it is far off); sums right to rounding. lmo: the assignment problem, O(n^3), by optax on the device.
+    when it is far off); sums right to rounding. lmo: the assignment problem, O(n^3), on a CPU by SciPy outside the
+    compiled program, elsewhere by optax on the device.
     """
 
     square = True
@@ -32,6 +34,8 @@ class BirkhoffPolytope(MatrixSet):
         return spoil(project_margins(v, ones, ones), v)
 
     def matrix_lmo(self, d: Array) -> Array:
+        if on_cpu():
+            return spoil(on_host(_cheapest_permutation, jax.ShapeDtypeStruct(d.shape, d.dtype), d), d)
         from optax.assignment import hungarian_algorithm  # here, not above: optax takes its time to import
 
         largest = jnp.max(jnp.abs(d))
@@ -98,6 +102,15 @@ class TransportPolytope(MatrixSet):
     def _margins(self, v: Array) -> tuple[Array, Array]:
         rows, columns = like(self.rows, v), like(self.columns, v)
         return rows, columns * (jnp.sum(rows) / jnp.sum(columns))  # the sums equal to the last digit of this dtype
+
+
+def _cheapest_permutation(d: np.ndarray) -> np.ndarray:
+    from scipy.optimize import linear_sum_assignment  # here, not above: it takes its time to import
+
+    permutation = np.zeros(d.shape, d.dtype)
+    if np.all(np.isfinite(d)):
+        permutation[linear_sum_assignment(d)] = 1
+    return permutation
 
 
 @jax.custom_jvp

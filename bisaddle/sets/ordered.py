@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, VectorSet, finite_array, like, poison, positive, traced
 from bisaddle.sets.extremes import ascending_order
+from bisaddle.sets.host import WORTH_A_CALL, on_cpu, on_host
 from bisaddle.sets.knapsack import mixture_of_vertices
 
 
@@ -65,9 +66,7 @@ class Permutahedron(VectorSet):
             raise ValueError("Permutahedron values must be an array with one value per coordinate, given a number")
 
     def vector_project(self, v: Array) -> Array:
-        values = self._descending(v)
-        order = ascending_order(-v)
-        return poison(jnp.zeros_like(v).at[order].set(_even_out(v[order], values), unique_indices=True), v)
+        return poison(_project_permutahedron(v, like(self.values, v).ravel()), v)
 
     def vector_lmo(self, d: Array) -> Array:
         return poison(jnp.zeros_like(d).at[ascending_order(d)].set(self._descending(d), unique_indices=True), d)
@@ -80,17 +79,18 @@ class Permutahedron(VectorSet):
         return mixture_of_vertices(self.vector_lmo, key, size)
 
     def _descending(self, v: Array) -> Array:
-        values = like(self.values, v).ravel()
-        return values[ascending_order(-lax.stop_gradient(values))]
+        return _descending(like(self.values, v).ravel())
 
 
 def pooled_blocks(z: Array) -> Array:
     """The block of every entry, from 0, in the nonincreasing least squares fit of z, which is constant on blocks.
 
     Pool adjacent violators: every entry opens a block, which swallows the blocks before it while its mean exceeds
-    theirs. The stack is written once per entry and only scalars change in the inner loop, so that a batch costs no
-    copies.
+    theirs. On a CPU larger vectors go to SciPy, whose loop is quicker. In ours the stack is written once per entry and
+    only scalars change in the inner loop, so that a batch costs no copies.
     """
+    if z.size >= WORTH_A_CALL and on_cpu():
+        return on_host(_pooled_by_scipy, jax.ShapeDtypeStruct(z.shape, jnp.int32), z)
 
     def add(i, stack):
         means, counts, top = stack
@@ -108,11 +108,54 @@ def pooled_blocks(z: Array) -> Array:
     stack = (jnp.zeros_like(z), jnp.zeros_like(z), jnp.zeros((), jnp.int32))
     _, counts, top = lax.fori_loop(0, z.size, add, stack)
     ends = jnp.cumsum(jnp.where(jnp.arange(z.size) < top, counts, 0))
-    return jnp.searchsorted(ends, jnp.arange(z.size, dtype=z.dtype), side="right")
+    return jnp.searchsorted(ends, jnp.arange(z.size, dtype=z.dtype), side="right").astype(jnp.int32)
+
+
+def _pooled_by_scipy(z: np.ndarray) -> np.ndarray:
+    from scipy.optimize import isotonic_regression  # here, not above: it takes its time to import
+
+    starts = isotonic_regression(z, increasing=False).blocks
+    return np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
 
 
 def _block_sums(values: Array, blocks: Array) -> Array:
     return jax.ops.segment_sum(values, blocks, num_segments=values.size, indices_are_sorted=True)
+
+
+def _descending(values: Array) -> Array:
+    return values[ascending_order(-lax.stop_gradient(values))]
+
+
+@jax.custom_jvp
+def _project_permutahedron(v: Array, values: Array) -> Array:
+    if v.size >= WORTH_A_CALL and on_cpu():
+        return on_host(_project_permutahedron_by_scipy, jax.ShapeDtypeStruct(v.shape, v.dtype), v, values)
+    return _sort_and_even_out(v, values)
+
+
+@_project_permutahedron.defjvp
+def _project_permutahedron_jvp(primals, tangents):
+    return jax.jvp(_sort_and_even_out, primals, tangents)
+
+
+def _sort_and_even_out(v: Array, values: Array) -> Array:
+    order = ascending_order(-v)
+    return jnp.zeros_like(v).at[order].set(_even_out(v[order], _descending(values)), unique_indices=True)
+
+
+def _project_permutahedron_by_scipy(v: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """_sort_and_even_out, line by line; one call instead of three, each of which would copy its vectors."""
+    from scipy.optimize import isotonic_regression  # here, not above: it takes its time to import
+
+    values, order = np.sort(values)[::-1], np.argsort(-v)
+    v = v[order]
+    near = np.append(v.dtype.type(0), -np.cumsum(np.minimum(v[:-1] - v[1:], 2 * (values[0] - values[-1]))))
+    blocks = isotonic_regression(near - values, increasing=False).blocks
+    starts, counts = blocks[:-1], np.diff(blocks)
+    within = v - np.repeat(v[starts], counts)
+    projected = np.empty_like(v)
+    projected[order] = within + np.repeat(np.add.reduceat(values - within, starts) / counts, counts)
+    return projected
 
 
 @jax.jit

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, PyTree
 
 from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, finite_array, like, poison, traced
+from bisaddle.sets.host import on_host
 from bisaddle.sets.nearest import Active, affine_projection, affine_weights, nearest_of_hull, nearest_of_polyhedron
 from bisaddle.sets.simplex import uniform_weights
 
@@ -161,9 +161,8 @@ class Polyhedron(ConvexSet):
         _scipy_optimize()
         d = self.fitting(direction)
         answer = jax.ShapeDtypeStruct((d.size,), d.dtype)
-        # piecewise constant in d, so that its derivative is 0; in A, b, ... JAX refuses to differentiate the call
-        flat = lax.stop_gradient(d.ravel())
-        vertex = _on_host(_host_lmo, answer, flat, *self._host_parts())
+        # piecewise constant in d, so that its derivative is 0
+        vertex = on_host(_host_lmo, answer, d.ravel(), *self._host_parts())
         return poison(self.project(vertex), d).reshape(d.shape)
 
     def diameter(self, v: Array) -> Array:
@@ -284,21 +283,6 @@ def _linear_program(c, A, b, E, e, lower, upper):
         # the tightest HiGHS takes
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-
-
-def _on_host(function, answer: jax.ShapeDtypeStruct, *arguments) -> Array:
-    """function(*arguments) on NumPy arrays, outside the device.
-
-    On a CPU not by pure_callback: it makes JAX arrays of the arguments, for which it may wait on the very threads that
-    wait for it, and two callbacks on two cores stand still for good (jaxlib 0.10.2).
-    """
-    if jax.default_backend() != "cpu":
-        return jax.pure_callback(function, answer, *arguments, vmap_method="sequential")
-
-    def write(_, out, *buffers):
-        np.asarray(out)[...] = function(*(np.asarray(buffer) for buffer in buffers))
-
-    return buffer_callback(write, answer, vmap_method="sequential")(*arguments)
 
 
 def _host_lmo(direction, *parts):

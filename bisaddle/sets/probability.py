@@ -218,7 +218,7 @@ def _level(value) -> Leaf:
 def _project_with_mean(v: Array, values: Array, mean: Array) -> Array:
     """argmin |p - v| over p in the unit simplex with <values, p> = mean, for values that span [0, 1].
 
-    p = max(v - s - t values, 0), with t a root that is found until it no longer moves v (see knapsack.recentred). Then
+    p = max(v - s - t values, 0), with t a root that is found until it moves v little (see knapsack.recentred). Then
     the positive coordinates are known, two linear equations are left, and these carry the derivatives.
     """
     one = jnp.ones((), v.dtype)
@@ -226,16 +226,18 @@ def _project_with_mean(v: Array, values: Array, mean: Array) -> Array:
     edge = jnp.where(values == mean, v, -jnp.inf)  # all that is left for an extreme mean
     fixed_values, fixed_mean = lax.stop_gradient((values, mean))
 
-    def multiplier(v):
+    def multiplier(v, within):
         def excess(t):
             total = jnp.sum(fixed_values * project_simplex(v - t * fixed_values, one)) - fixed_mean
             return jnp.where(jnp.abs(total) <= rounding, 0, total)
 
-        room = jnp.maximum(jnp.minimum(fixed_mean, 1 - fixed_mean), jnp.finfo(v.dtype).eps)
-        far = (jnp.max(v) - jnp.min(v) + 1) / room  # <values, p> - min <= (range of v + 1) / t
-        return decreasing_root(excess, -far, far)
+        return decreasing_root(excess, -within, within)
 
-    v = recentred(multiplier, v, values, one, largest_at_0=True)
+    fixed = lax.stop_gradient(v)
+    room = jnp.maximum(jnp.minimum(fixed_mean, 1 - fixed_mean), jnp.finfo(v.dtype).eps)
+    far = 2 * (jnp.max(fixed) - jnp.min(fixed) + 1) / room  # <values, p> - min <= (range of v + 1) / t
+    moved, t = lax.stop_gradient(recentred(multiplier, fixed, fixed_values, one, far, largest_at_0=True))
+    v = moved + (v - fixed) - t * (values - fixed_values)  # what is added is 0, its derivative is not
     active = project_simplex(v, one) > 0
     count = jnp.sum(active, dtype=v.dtype)
     missing = 1 - jnp.sum(jnp.where(active, v, 0))

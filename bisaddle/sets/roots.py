@@ -11,31 +11,41 @@ from jaxtyping import Array
 def decreasing_root(function: Callable[[Array], Array], lower: Array, upper: Array) -> Array:
     """t in [lower, upper] with function(t) = 0, for a nonincreasing function; the nearer end if it has no zero there.
 
-    Newton's method kept inside a shrinking bracket: a step that leaves the bracket, or follows one that failed to halve
-    it twice over, bisects instead. Stops when the bracket cannot be split any more, or the function is exactly 0.
-    Derivatives with respect to whatever the function closes over come from the implicit function theorem. NaN: NaN.
+    Newton's method kept inside a shrinking bracket. A step that leaves the bracket, or is longer than half of the one
+    before, gives way to the secant of the ends (with the Illinois rule: an end that stays twice has its value halved),
+    or, if the last three steps did not halve the bracket, to its middle. Stops when the bracket cannot be split any
+    more, or the function is exactly 0. Derivatives with respect to whatever the function closes over come from the
+    implicit function theorem. NaN: NaN.
     """
 
     def solve(function, guess):
         value_and_slope = lambda t: jax.jvp(function, (t,), (jnp.ones_like(t),))
 
         def step(carry):
-            low, high, t, width, _, count = carry
+            ends, values, t, length, widths, was_left, _, count = carry
             value, slope = value_and_slope(t)
-            low, high = jnp.where(value >= 0, t, low), jnp.where(value <= 0, t, high)
-            middle = low + 0.5 * (high - low)
+            left, right = value >= 0, value <= 0
+            low, high = jnp.where(left, t, ends[0]), jnp.where(right, t, ends[1])
+            at_low = jnp.where(left, value, jnp.where(was_left, values[0], 0.5 * values[0]))
+            at_high = jnp.where(right, value, jnp.where(was_left, 0.5 * values[1], values[1]))
             newton = t - value / jnp.where(slope < 0, slope, -1)
-            inside = (slope < 0) & (newton > low) & (newton < high)
-            slow = (count % 3 == 2) & (high - low > 0.25 * width)  # Newton is crawling along one end
-            following = jnp.where(inside & ~slow, newton, middle)
-            width = jnp.where(count % 3 == 2, high - low, width)
+            good = (slope < 0) & (newton > low) & (newton < high) & (jnp.abs(newton - t) <= 0.5 * length)
+            middle = low + 0.5 * (high - low)
+            secant = low + (high - low) * (at_low / (at_low - at_high))
+            # infinite values, of ends not yet visited, make a NaN of the secant
+            fast = (secant > low) & (secant < high) & (high - low <= 0.5 * widths[2])
+            following = jnp.where(good, newton, jnp.where(fast, secant, middle))
             finished = (value == 0) | (following == low) | (following == high) | (following == t) | jnp.isnan(value)
-            return low, high, jnp.where(value == 0, t, following), width, finished, count + 1
+            following = jnp.where(value == 0, t, jnp.where(jnp.isnan(value), jnp.nan, following))
+            widths = (high - low, widths[0], widths[1])
+            length = jnp.abs(following - t)
+            return (low, high), (at_low, at_high), following, length, widths, left, finished, count + 1
 
         low, high = jnp.asarray(lower, guess.dtype), jnp.asarray(upper, guess.dtype)
-        carry = (low, high, guess, high - low, jnp.asarray(False), 0)
-        _, _, t, _, _, _ = lax.while_loop(lambda c: ~c[4] & (c[5] < 300), step, carry)
-        return jnp.where(jnp.isnan(function(t)), jnp.nan, t)
+        unknown = jnp.full_like(guess, jnp.inf)
+        no = jnp.asarray(False)
+        carry = ((low, high), (unknown, -unknown), guess, high - low, (unknown,) * 3, no, no, 0)
+        return lax.while_loop(lambda c: ~c[6] & (c[7] < 300), step, carry)[2]
 
     def tangent_solve(linear, right_hand_side):
         slope = linear(jnp.ones_like(right_hand_side))

@@ -1,5 +1,6 @@
 """Balls of other norms than l1, l2 and l-infinity: weighted, lp, elliptic, grouped."""
 
+from collections.abc import Callable
 from functools import partial
 from math import ceil, isinf, log
 
@@ -126,21 +127,21 @@ class GroupBall(VectorSet):
     project: the l1 projection of the group norms, O(n) and O(number of groups) a pass; lmo: O(n), one group.
     """
 
-    groups: tuple[int, ...] = eqx.field(static=True, converter=lambda g: _labels(g))
+    groups: tuple[int, ...] = eqx.field(static=True, converter=lambda g: _Labels(_labels(g)))
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "GroupBall radius"))
 
     def vector_project(self, v: Array) -> Array:
         radius = like(self.radius, v)
-        unit, lengths = self._directions(v)
-        shrunk = unit * project_simplex(lengths, radius)[np.asarray(self.groups)]
-        return jnp.where(jnp.sum(lengths) <= radius, v, shrunk)
+        lengths, divisors = self._lengths(v)
+        shrunk = v * self._per_coordinate(project_simplex(lengths, radius) / divisors)
+        return poison(jnp.where(jnp.sum(lengths) <= radius, v, shrunk), v)
 
     def vector_lmo(self, d: Array) -> Array:
         labels = np.asarray(self.groups)
-        unit, lengths = self._directions(d)
-        best = jnp.argmax(lengths)
+        lengths, divisors = self._lengths(d)
+        best = place_of_smallest(-lengths)
         # for d = 0 the first coordinate of the first group
-        vertex = jnp.where(lengths[best] == 0, jnp.arange(d.size) == int(np.argmin(labels)), -unit)
+        vertex = jnp.where(lengths[best] == 0, jnp.arange(d.size) == int(np.argmin(labels)), -d / divisors[best])
         return poison(like(self.radius, d) * jnp.where(labels == best, vertex, 0), d)
 
     def vector_diameter(self, v: Array) -> Array:
@@ -149,24 +150,50 @@ class GroupBall(VectorSet):
     def vector_sample(self, key: Array, size: int) -> Array:
         labels = np.asarray(self.groups)
         direction_key, key = jax.random.split(key)
-        unit, _ = self._directions(jax.random.normal(direction_key, (size,)))
-        return jnp.asarray(self.radius) * unit * uniform_weights(key, int(labels.max()) + 2)[labels]
+        direction = jax.random.normal(direction_key, (size,))
+        weights = uniform_weights(key, int(labels.max()) + 2)[:-1]
+        return jnp.asarray(self.radius) * direction * self._per_coordinate(weights / self._lengths(direction)[1])
 
     def vector_misfit(self, size: int) -> str | None:
         if len(self.groups) != size:
             return f"GroupBall has groups for {len(self.groups)} coordinates, given vectors of size {size}"
         return None
 
-    def _directions(self, v: Array) -> tuple[Array, Array]:
-        """v_g / |v_g| (0 where v_g is) and |v_g|, without overflow."""
-        labels = np.asarray(self.groups)
-        count = int(labels.max()) + 1
-        largest = lax.stop_gradient(jax.ops.segment_max(jnp.abs(v), labels, num_segments=count))
+    def _lengths(self, v: Array) -> tuple[Array, Array]:
+        """|v_g|, and the same with 1 in place of 0, without overflow."""
+        largest = lax.stop_gradient(self._per_group(jnp.abs(v), jnp.max, jax.ops.segment_max))
         divisor = jnp.where(largest == 0, 1, largest)
-        scaled = v / divisor[labels]
-        square = jax.ops.segment_sum(jnp.square(scaled), labels, num_segments=count)
-        length = jnp.sqrt(jnp.where(largest == 0, 1, square))
-        return scaled / length[labels], jnp.where(largest == 0, 0, divisor * length)
+        square = self._per_group(jnp.square(v / self._per_coordinate(divisor)), jnp.sum, jax.ops.segment_sum)
+        length = divisor * jnp.sqrt(jnp.where(largest == 0, 1, square))
+        return jnp.where(largest == 0, 0, length), length
+
+    def _per_group(self, v: Array, of_rows: Callable, of_segments: Callable) -> Array:
+        labels = np.asarray(self.groups)
+        if self.groups.even:  # type: ignore[attr-defined]
+            return of_rows(v.reshape(int(labels[-1]) + 1, -1), axis=1)
+        return of_segments(v, labels, num_segments=int(labels.max()) + 1)
+
+    def _per_coordinate(self, of_groups: Array) -> Array:
+        if self.groups.even:  # type: ignore[attr-defined]
+            # quicker than jnp.repeat, which gathers
+            shape = (of_groups.size, len(self.groups) // of_groups.size)
+            return jnp.broadcast_to(of_groups[:, None], shape).ravel()
+        return of_groups[np.asarray(self.groups)]
+
+
+class _Labels(tuple):
+    """Labels that hash once: JAX asks for the hash of what is static at every call."""
+
+    def __init__(self, labels: tuple[int, ...]):
+        self.hashed = tuple.__hash__(self)
+        count = self[-1] + 1
+        self.even = self == tuple(np.repeat(np.arange(count), len(self) // count).tolist())  # rows of a matrix
+
+    def __hash__(self):
+        return self.hashed
+
+    def __eq__(self, other):
+        return self is other or tuple.__eq__(self, other)
 
 
 def positive_array(value, name: str) -> Leaf:
