@@ -5,22 +5,22 @@ import jax.numpy as jnp
 
 from bisaddle import oracle, trees
 from bisaddle.lower import extreme_eigenvalues, spectrum
+from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import Method
-from bisaddle.methods.regularized import FullyProjected, OneSidedProjectionFree
+from bisaddle.methods.regularized import OneSidedProjectionFree
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
+from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at
 
 
-def default_method(problem: Problem, start: Point, max_steps: int) -> Method:
-    """FullyProjected (OneSidedProjectionFree if x_set has no projection) with the schedules of section 6  [AYH25].
+def default_method(problem: Problem, start: Point, max_steps: int, tol: Number | None) -> Method:
+    """Adaptive, which has nothing to choose; OneSidedProjectionFree if x_set has no projection  [AYH25].
 
-        alpha = eta = 2 / (mu_g + L_g)
-        FP   gamma = K^(-1/2), mu = K^(-1/4), tau = 0.7         OPF  gamma = K^(-2/3), mu = K^(-1/3)
-        sigma = 2 / (L_yy + 2 mu);   f strongly concave in y: mu = 0, sigma = 2 / (mu_y + L_yy)
-
-    K = max_steps and nu = 1; mu_g, L_g and the curvature mu_y, L_yy of f in y estimated at the start where the problem
-    does not give them. sigma follows the theorems, which section 6's 1 / mu breaks when L_yy > 0.
+    OneSidedProjectionFree: alpha = eta = 2 / (mu_g + L_g), gamma = K^(-2/3), mu = K^(-1/3), sigma = 2 / (L_yy + 2 mu);
+    f strongly concave in y: mu = 0, sigma = 2 / (mu_y + L_yy). K = max_steps and nu = 1 in section 6; mu_g, L_g and the
+    curvature mu_y, L_yy of f in y estimated at the start where the problem does not give them. sigma follows the
+    theorems, which section 6's 1 / mu breaks when L_yy > 0.
     """
     check_problem_at(problem, start)
     (mu_g, L_g), (mu_y, L_yy) = ((float(low), float(high)) for low, high in _curvatures(problem, start))
@@ -29,15 +29,14 @@ def default_method(problem: Problem, start: Point, max_steps: int) -> Method:
             f"the lower function must be strongly convex in theta, given a Hessian with eigenvalue {mu_g:.3g} at the "
             "start; add a ridge term to it, or give a method with its step sizes"
         )
-    projects = "project" in problem.x_set.capabilities
-    mu = max_steps ** (-1 / 4) if projects else max_steps ** (-1 / 3)
+    if "project" in problem.x_set.capabilities:
+        return Adaptive(1e-6 if tol is None else tol)
+    mu = max_steps ** (-1 / 3)
     ascent = {"mu": mu, "sigma": 2 / (L_yy + 2 * mu)}
     if mu_y > 1e-3 * L_yy > 0:
         ascent = {"mu": 0.0, "sigma": 2 / (mu_y + L_yy)}
     lower = {} if problem.lower is None else {"alpha": 2 / (mu_g + L_g), "eta": 2 / (mu_g + L_g)}
     common = lower if problem.y_set is None else lower | ascent
-    if projects:
-        return FullyProjected(StepSizes(gamma=max_steps ** (-1 / 2), tau=0.7, **common))
     return OneSidedProjectionFree(StepSizes(gamma=max_steps ** (-2 / 3), **common))
 
 

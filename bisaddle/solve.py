@@ -47,10 +47,11 @@ def solve(
 ) -> Result:
     """Run a method until the certificate says that the point is stationary, or a limit says stop.
 
-    method: None takes FullyProjected with steps from estimated constants (OneSidedProjectionFree if x_set has no
-    projection). tol: the gap to certify; None runs all steps. max_seconds: of wall time, all included.
+    method: None takes Adaptive, which has no steps to choose (OneSidedProjectionFree if x_set has no projection).
+    tol: the gap to certify; None runs all steps. max_seconds: of wall time, all included.
     every: steps between records (certificate, trace, stop rules, callback); None records 100 times, at least every 1000
-    steps. measure, sigma, tau: of the gap, as in certify; measure None is "projection" where x_set can project.
+    steps, every 10 for Adaptive. measure, sigma, tau: of the gap, as in certify; measure None is "projection" where
+    x_set can project.
     callback: gets a Record; what it returns stops the run if true. progress: a bar; None shows one on a terminal.
     check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with the
     witness if one fails; theory.check_assumptions is the thorough form.
@@ -62,7 +63,7 @@ def solve(
         if not report.ok:
             raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
     if method is None:
-        method = default_method(problem, start, int(max_steps))
+        method = default_method(problem, start, int(max_steps), tol)
     if not isinstance(method, Method):
         raise ValueError(f"method must be a bisaddle.methods.Method, given {type(method).__name__}")
     state = method.init(problem, start)
@@ -70,7 +71,7 @@ def solve(
         measure = "projection" if "project" in problem.x_set.capabilities else "lmo"
     check_measure(measure, sigma, tau)
     check_oracles(problem, measure)
-    max_steps, every = int(max_steps), int(every or max(1, min(1000, max_steps // 100)))
+    max_steps, every = int(max_steps), int(every or max(1, min(method.look_every, max_steps // 100)))
     run = _Run(problem, method, state, partial(compiled_certificate, measure=measure), (sigma, tau))
     status = Status.MAX_STEPS
     with Progress(progress, method.name, max_steps) as bar:

@@ -104,6 +104,7 @@ class Adaptive(Method):
         reference="AYH25",
     )
     unroll: ClassVar[int] = 1
+    look_every: ClassVar[int] = 10
 
     def init(self, problem: Problem, start: Point) -> AdaptiveState:
         check_problem_at(problem, start)

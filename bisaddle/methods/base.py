@@ -67,6 +67,7 @@ class Method(eqx.Module):
     about: ClassVar[About]
     y_oracle: ClassVar[str] = "project"
     unroll: ClassVar[int] = UNROLL
+    look_every: ClassVar[int] = 1000  # steps between two records of solve, at most, unless the user says otherwise
 
     def __hash__(self) -> int:
         return trees.content_hash(self)
