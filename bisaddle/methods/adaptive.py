@@ -50,6 +50,7 @@ class AdaptiveState(State):
     y0: PyTree
     mu: Array
     first_mu: Array
+    least_mu: Array
     L_y: Array
     mu_g: Array
     tau: Array
@@ -249,14 +250,18 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
     mu, first, age = state.mu, state.first_mu, state.age
     if problem.y_set is None:
         return _change(state, mode=CENTRE, warm=state.inner, plain_only=True, age=0)
-    lower = jnp.where((shift > 0.5 * state.last_shift) & (age <= 10), jnp.maximum(mu / 4, 1e-6 * first), mu)
+    slow = (shift > 0.5 * state.last_shift) & (age <= 10)
+    lower = jnp.where(slow, jnp.minimum(mu, jnp.maximum(mu / 4, state.least_mu)), mu)
     new = jnp.where(stationary, jnp.where(age > 30, 4 * mu, lower), jnp.minimum(4 * mu, 1e12 * first))
+    # a weight that was too small stays known as such, or the two rules would undo each other for ever
+    least = jnp.where(stationary & (age > 30), 0.5 * new, state.least_mu)
     pairs = state.pairs._replace(filled=jnp.where(new == mu, state.pairs.filled, 0))
     return _change(
         state,
         mode=CENTRE,
         warm=state.inner,
         mu=new,
+        least_mu=least,
         y0=where(stationary, state.y, state.y0),
         last_shift=jnp.where(stationary, shift, state.last_shift),
         pairs=pairs,
@@ -333,6 +338,7 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         y0=start.y,
         mu=mu,
         first_mu=mu,
+        least_mu=1e-6 * mu,
         L_y=found.inner.L_y,
         mu_g=found.inner.mu_g,
         tau=jnp.minimum(1, 1 / jnp.maximum(jnp.max(jnp.abs(Gx)), jnp.finfo(dtype).tiny)),
