@@ -1,0 +1,346 @@
+"""The instance families of benchmarks/adaptive.py: instance(family, settings, seed) -> problem, start, dense check.
+
+Functions live at module level and all numbers are data, so that the instances of a family and shape share one
+compilation.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import adaptive_data as data_sets
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from adaptive_dense import Dense, onto_kl, onto_l1, onto_l2, onto_simplex, onto_simplices
+from adaptive_minimax import MINIMAX, LiftedUpper, PlainUpper, lift_lower
+
+import bisaddle as bs
+from bisaddle.apps import multitask
+
+
+class Settings(NamedTuple):
+    """rho: ridge of the lower level; beta: divergence; Q: radius of the l1 ball; frozen: lam = 1/2, x alone.
+
+    kind, y_set: of the families "minimax", "lifted" and "concave".
+    """
+
+    rho: float = 0.1
+    beta: float = 0.0
+    Q: float = 5.0
+    frozen: bool = False
+    kind: str = ""
+    y_set: str = ""
+
+
+class Instance(NamedTuple):
+    problem: bs.Problem
+    start: bs.Point
+    check: Dense
+
+
+class Case(NamedTuple):
+    """An instance by name; made when it is needed."""
+
+    family: str
+    settings: Settings
+    seed: int
+
+    def __str__(self) -> str:
+        s = self.settings
+        if s.kind:
+            return " ".join(filter(None, (self.family, s.kind, s.y_set, f"s{self.seed}")))
+        return f"{self.family} b{s.beta:g} rho{s.rho:g} Q{s.Q:g} fr{int(s.frozen)} s{self.seed}"
+
+    def make(self) -> Instance:
+        return instance(self.family, self.settings, self.seed)
+
+    @property
+    def structure(self) -> tuple:
+        """Instances with the same one are compiled together."""
+        return self.family, self.settings.kind, self.settings.y_set, self.settings.frozen
+
+
+def instance(family: str, settings: Settings, seed: int) -> Instance:
+    return FAMILIES[family](settings, seed)
+
+
+# --- worst-task regression, lam free or frozen ------------------------------------------------------------------------
+
+
+class Frozen(eqx.Module):
+    """A function of ({"x": x, "lam": lam}, ..., data) as one of (x, ..., (data, lam))."""
+
+    function: Callable
+    only_x: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, x, *rest):
+        data, lam = rest[-1]
+        found = self.function({"x": x, "lam": lam}, *rest[:-1], data)
+        return found["x"] if self.only_x else found
+
+
+def frozen(problem: bs.Problem, start: bs.Point) -> tuple[bs.Problem, bs.Point]:
+    """lam stays where it starts."""
+    by_hand = {
+        name: None if function is None else Frozen(function, name in ("f_x", "g_theta_x"))
+        for name, function in vars(problem.derivatives).items()
+    }
+    x_set: Any = problem.x_set
+    assert problem.lower is not None
+    fixed = bs.Problem(
+        Frozen(problem.upper),
+        Frozen(problem.lower),
+        x_set.sets["x"],
+        problem.y_set,
+        (problem.data, start.x["lam"]),
+        bs.Constants(mu_g=problem.constants.mu_g),
+        bs.Derivatives(**by_hand),
+    )
+    return fixed, bs.Point(x=start.x["x"], theta=start.theta, y=start.y)
+
+
+def _task_check(losses: Callable, slopes: Callable, T: int, d: int, s: Settings) -> Dense:
+    """losses(theta) on validation rows, slopes(v) the gradients on training rows; x joined as (lam, x)."""
+
+    def split(x):
+        return (np.full(T, 0.5), x) if s.frozen else (x[:T], x[T:])
+
+    def upper(x, theta, y):
+        return y @ losses(theta.reshape(T, d)) - s.beta / T * 0.5 * np.sum((T * y - 1) ** 2)
+
+    def lower_gradient(x, theta):
+        (lam, common), theta = split(x), theta.reshape(T, d)
+        lam = lam[:, None]
+        return (lam * slopes(lam * theta + (1 - lam) * common) + s.rho * theta).ravel()
+
+    def project_x(x):
+        lam, common = split(x)
+        common = onto_l1(common, s.Q)
+        return common if s.frozen else np.concatenate([np.clip(lam, 0, 1), common])
+
+    return Dense(upper, lower_gradient, project_x, onto_simplex)
+
+
+def regression(tasks: Callable, s: Settings, seed: int) -> Instance:
+    made = tasks(seed)
+    problem, start = multitask.regression(made, radius=s.Q, ridge=s.rho, divergence=s.beta, form="gram")
+    if s.frozen:
+        problem, start = frozen(problem, start)
+    H, c = (np.stack(part) for part in zip(*((A.T @ A / len(A), A.T @ b / len(A)) for A, b, _, _ in made), strict=True))
+
+    def losses(theta):
+        return np.stack([np.sum((A @ t - b) ** 2) / (2 * len(b)) for (_, _, A, b), t in zip(made, theta, strict=True)])
+
+    slopes = lambda v: np.einsum("tij,tj->ti", H, v) - c
+    return Instance(problem, start, _task_check(losses, slopes, c.shape[0], c.shape[1], s))
+
+
+@cache
+def synthetic(seed: int) -> list[tuple]:
+    return multitask.synthetic(seed=seed)
+
+
+# --- worst-task classification: a lower level that is not quadratic ---------------------------------------------------
+
+
+def _logistic_upper(x, theta, y, data):
+    losses = jnp.mean(jax.nn.softplus(-jnp.einsum("tnd,td->tn", data["valid"], theta)), axis=1)
+    return y @ losses - data["beta"] / y.size * 0.5 * jnp.sum(jnp.square(y.size * y - 1))
+
+
+def _logistic_lower(x, theta, data):
+    lam = x["lam"][:, None]
+    margins = jnp.einsum("tnd,td->tn", data["train"], lam * theta + (1 - lam) * x["x"])
+    return jnp.sum(jnp.mean(jax.nn.softplus(-margins), axis=1)) + 0.5 * data["rho"] * jnp.sum(jnp.square(theta))
+
+
+def logistic(s: Settings, seed: int) -> Instance:
+    train, valid = (np.stack(part) for part in zip(*data_sets.labelled(seed), strict=True))
+    T, rows, d = train.shape
+    data = {"train": jnp.asarray(train), "valid": jnp.asarray(valid)}
+    data |= {"rho": jnp.asarray(s.rho), "beta": jnp.asarray(s.beta)}
+    x_set = bs.sets.Product({"x": bs.sets.L1Ball(s.Q), "lam": bs.sets.Box(0.0, 1.0)})
+    constants = bs.Constants(mu_g=s.rho)
+    problem = bs.Problem(_logistic_upper, _logistic_lower, x_set, bs.sets.Simplex(), data, constants)
+    x = {"x": jnp.zeros(d), "lam": jnp.full(T, 0.5)}
+    start = bs.Point(x=x, theta=jnp.zeros((T, d)), y=jnp.full(T, 1 / T))
+    if s.frozen:
+        problem, start = frozen(problem, start)
+
+    def losses(theta):
+        return np.mean(np.log1p(np.exp(-np.einsum("tnd,td->tn", valid, theta))), axis=1)
+
+    def slopes(v):
+        return np.einsum("tnd,tn->td", train, -1 / (1 + np.exp(np.einsum("tnd,td->tn", train, v)))) / rows
+
+    return Instance(problem, start, _task_check(losses, slopes, T, d, s))
+
+
+# --- finite minimax from random starts, plain and lifted --------------------------------------------------------------
+
+
+def minimax(s: Settings, seed: int, lifted: bool, at: tuple[float, ...] | None = None) -> Instance:
+    """x starts anywhere in the middle nine tenths of the box, or at the place given."""
+    functions, n, T, size = MINIMAX[s.kind]
+    rng = np.random.default_rng(seed)
+    x = np.asarray(at) if at is not None else 0.9 * size * rng.uniform(-1, 1, n)
+    box, y = bs.sets.Box(-size, size), jnp.full(T, 1 / T)
+    onto_box = lambda v: np.clip(v, -size, size)
+    if not lifted:
+        problem = bs.Problem(PlainUpper(s.kind), None, box, bs.sets.Simplex())
+        check = Dense(lambda x, theta, y: y @ functions(x, np), None, onto_box, onto_simplex)
+        return Instance(problem, bs.Point(x=x, y=y), check)
+    bases = [np.linalg.qr(rng.normal(size=(n, n)))[0] for _ in range(T)]
+    A = np.stack([(Q * rng.uniform(1, 3, n)) @ Q.T for Q in bases])
+    A = 0.5 * (A + A.transpose(0, 2, 1))
+    mu_g = np.linalg.eigvalsh(A).min() * (1 - 1e-12)
+    problem = bs.Problem(
+        LiftedUpper(s.kind), lift_lower, box, bs.sets.Simplex(), jnp.asarray(A), bs.Constants(mu_g=mu_g)
+    )
+
+    def upper(x, theta, y):
+        return y @ np.stack([functions(t, np)[i] for i, t in enumerate(theta.reshape(T, n))])
+
+    def lower_gradient(x, theta):
+        return np.einsum("tij,tj->ti", A, theta.reshape(T, n) - x).ravel()
+
+    start = bs.Point(x=x, theta=np.tile(x, (T, 1)) + 0.1, y=y)
+    return Instance(problem, start, Dense(upper, lower_gradient, onto_box, onto_simplex))
+
+
+# --- f concave in y, not linear, and Y not a simplex ------------------------------------------------------------------
+
+SIZES = (8, 10, 6)  # of x, theta, y
+
+
+def _joined(y):
+    return jnp.concatenate(jax.tree.leaves(y))
+
+
+def _smooth_part(x, theta, y, d, m):
+    bowl = 0.5 * d["r"] * m.sum(x**2) + 0.3 * m.sum(m.sin(2 * x)) + 0.25 * m.sum((theta - d["goal"]) ** 2)
+    return bowl + theta @ d["P"] @ y + x @ d["R"] @ y + d["b"] @ y
+
+
+def _quadratic(theta, y, d, m):
+    return 0.5 * y @ d["N"] @ y
+
+
+def _entropy(theta, y, d, m):
+    shifted = y + d["shift"]  # positive on all of Y
+    return d["nu"] * m.sum(shifted * m.log(shifted))
+
+
+def _log_sum_exp(theta, y, d, m):
+    z = d["E"] @ y + d["F"] @ theta
+    top = m.max(z.real)
+    return m.log(m.sum(m.exp(z - top))) + top
+
+
+CONCAVE = {"entropy": _entropy, "log-sum-exp": _log_sum_exp, "quadratic": _quadratic}
+
+
+class ConcaveUpper(eqx.Module):
+    kind: str = eqx.field(static=True)
+
+    def __call__(self, x, theta, y, data):
+        y = _joined(y)
+        return _smooth_part(x, theta, y, data, jnp) - CONCAVE[self.kind](theta, y, data, jnp)
+
+
+def _bent_lower(x, theta, d):
+    drive = d["B"] @ jnp.tanh(x) + d["c"]
+    return 0.5 * theta @ d["A"] @ theta - theta @ drive + d["bend"] * jnp.sum(jnp.sqrt(1 + jnp.square(theta)))
+
+
+def _concave_data(seed: int, shift: float) -> dict[str, np.ndarray]:
+    """Every other seed has a quadratic lower level; N has rank 3 of 6."""
+    n, p, m = SIZES
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: rng.normal(size=shape)
+    Q, factor = np.linalg.qr(draw(p, p))[0], draw(m, m // 2)
+    A = (Q * np.geomspace(0.1, 5, p)) @ Q.T
+    data = {"A": 0.5 * (A + A.T), "B": draw(p, n), "c": draw(p), "bend": np.array(float(seed % 2))}
+    data |= {"r": np.array(0.2), "goal": draw(p), "P": draw(p, m), "R": draw(n, m), "b": draw(m)}
+    data |= {"N": factor @ factor.T, "E": draw(7, m), "F": 0.3 * draw(7, p), "nu": np.array(0.3)}
+    return data | {"shift": np.array(shift)}
+
+
+def concave(s: Settings, seed: int) -> Instance:
+    n, p, m = SIZES
+    reference = np.random.default_rng([seed, 1]).dirichlet(np.full(m, 5.0))
+    y_set, y, onto_y, shift = {
+        "box": (bs.sets.Box(-1.0, 1.0), np.zeros(m), lambda v: np.clip(v, -1, 1), 1.1),
+        "ball": (bs.sets.L2Ball(1.0), np.zeros(m), partial(onto_l2, radius=1.0), 1.1),
+        "simplices": (
+            bs.sets.Product({"a": bs.sets.Simplex(), "b": bs.sets.Simplex()}),
+            {"a": np.full(m // 2, 2 / m), "b": np.full(m // 2, 2 / m)},
+            partial(onto_simplices, count=2),
+            0.01,
+        ),
+        "KL ball": (bs.sets.KLBall(reference, 0.2), reference, partial(onto_kl, reference=reference, radius=0.2), 0.01),
+    }[s.y_set]
+    d = _concave_data(seed, shift)
+    traced = {name: jnp.asarray(value) for name, value in d.items()}
+    problem = bs.Problem(ConcaveUpper(s.kind), _bent_lower, bs.sets.Box(-1.0, 1.0), y_set, traced)  # mu_g unknown
+    x = np.random.default_rng([seed, 2]).uniform(-1, 1, n)
+
+    def upper(x, theta, y):
+        return _smooth_part(x, theta, y, d, np) - CONCAVE[s.kind](theta, y, d, np)
+
+    def lower_gradient(x, theta):
+        return d["A"] @ theta - d["B"] @ np.tanh(x) - d["c"] + d["bend"] * theta / np.sqrt(1 + theta**2)
+
+    check = Dense(upper, lower_gradient, lambda v: np.clip(v, -1, 1), onto_y)
+    return Instance(problem, bs.Point(x=x, theta=np.zeros(p), y=y), check)
+
+
+# --- the lists --------------------------------------------------------------------------------------------------------
+
+MULTITASK = {"synthetic": synthetic, "NLSY": data_sets.nlsy, "even": data_sets.even, "natural": data_sets.natural}
+FAMILIES: dict[str, Callable[[Settings, int], Instance]] = {
+    **{name: partial(regression, tasks) for name, tasks in MULTITASK.items()},
+    "logistic": logistic,
+    "lifted": partial(minimax, lifted=True),
+    "minimax": partial(minimax, lifted=False),
+    "concave": concave,
+}
+GRID = [
+    Settings(rho, beta, Q, fixed)
+    for fixed, rho, beta, Q in product((False, True), (0.01, 0.1, 1.0), (0.0, 0.01, 0.05, 1.0), (1.0, 5.0))
+]
+Y_SETS = ("box", "ball", "simplices", "KL ball")
+
+# names of ADAPTIVE.md, section 5; a number after a family's name there is read as a seed
+HARD = {
+    "nat b0 rho1.0 Q5 fr1": Case("natural", Settings(1.0, 0.0, 5.0, True), 0),
+    "nat b0 rho0.1 Q5 fr0": Case("natural", Settings(0.1, 0.0, 5.0, False), 0),
+    "nat b0 rho0.1 Q5 fr1": Case("natural", Settings(0.1, 0.0, 5.0, True), 0),
+    "even b0 rho0.1 Q5 fr0": Case("even", Settings(0.1, 0.0, 5.0, False), 0),
+    "nat b0.05 rho0.01 Q5 fr0": Case("natural", Settings(0.01, 0.05, 5.0, False), 0),
+    "even20 b0.01 rho0.01 fr0": Case("even", Settings(0.01, 0.01, 5.0, False), 20),
+    "nat30 b1.0 rho0.01 fr0": Case("natural", Settings(0.01, 1.0, 5.0, False), 30),
+    "syn10 b0 rho0.01 fr0": Case("synthetic", Settings(0.01, 0.0, 5.0, False), 10),
+    "Rosen-Suzuki": Case("lifted", Settings(kind="RosenSuzuki"), 0),
+    "Mifflin1 from (.8, .6)": Case("mifflin1 from (.8, .6)", Settings(kind="Mifflin1"), 0),
+}
+FAMILIES["mifflin1 from (.8, .6)"] = partial(minimax, lifted=True, at=(0.8, 0.6))
+
+
+def cases(held_out: bool, few: bool = False) -> list[Case]:
+    """All cases, instances of a structure together. Training seeds are below 1000, held-out seeds from 1000."""
+    first = 1000 if held_out else 0
+    found = []
+    for i, name in enumerate(MULTITASK):
+        # every setting once, each with a seed of its own; in a short run every twelfth
+        chosen = [(j, s) for j, s in enumerate(GRID) if not few or j % 12 == (3 * i) % 12]
+        found += [Case(name, s, first + j) for j, s in chosen]
+    found += [Case("logistic", s, first + j) for j, s in enumerate(GRID) if j % (12 if few else 2) == 1]
+    for family, kind in product(("lifted", "minimax"), MINIMAX):
+        found += [Case(family, Settings(kind=kind), first + j) for j in range(1 if few else 5)]
+    for kind, y_set in product(CONCAVE, Y_SETS):
+        found += [Case("concave", Settings(kind=kind, y_set=y_set), first + j) for j in range(1 if few else 15)]
+    return sorted(found, key=lambda case: [str(part) for part in case.structure])
