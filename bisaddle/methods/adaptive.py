@@ -11,19 +11,12 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from bisaddle import oracle, trees
+from bisaddle import trees
 from bisaddle.lower import spectrum
+from bisaddle.methods.adaptive_start import first_look, first_weight
 from bisaddle.methods.base import About, Counts, Method, State, counter, unaliased
 from bisaddle.methods.face_step import Pairs, face_direction
-from bisaddle.methods.inner_solves import (
-    Cost,
-    Evaluation,
-    Inner,
-    conjugate_gradients,
-    evaluate,
-    solve_lower,
-    where,
-)
+from bisaddle.methods.inner_solves import Cost, Evaluation, Inner, evaluate, where
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import Leaf, as_leaf, traced
 from bisaddle.validate import check_problem_at
@@ -33,6 +26,7 @@ TRIAL, REFINE, CENTRE, SAFEGUARD = range(4)
 HISTORY = 10
 TRIES = 30
 STALE = 100  # steps of x at one centre
+IDLE = 10  # centres in a row that bring y no closer to its centre
 PRODUCTS = 32  # spent on an estimate of mu_g
 
 
@@ -51,6 +45,8 @@ class AdaptiveState(State):
     mu: Array
     first_mu: Array
     least_mu: Array
+    best_shift: Array
+    idle: Array
     L_y: Array
     mu_g: Array
     tau: Array
@@ -255,6 +251,12 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
     new = jnp.where(stationary, jnp.where(age > 30, 4 * mu, lower), jnp.minimum(4 * mu, 1e12 * first))
     # a weight that was too small stays known as such, or the two rules would undo each other for ever
     least = jnp.where(stationary & (age > 30), 0.5 * new, state.least_mu)
+    # centres that go round in circles: f is not convex in x, and the weight too small to hold y back
+    better = shift < 0.7 * state.best_shift
+    idle = jnp.where(better | ~stationary, state.idle * ~better, state.idle + 1)
+    circling = idle >= IDLE
+    new = jnp.where(circling, jnp.maximum(new, 4 * mu), new)
+    least = jnp.where(circling, new, least)
     pairs = state.pairs._replace(filled=jnp.where(new == mu, state.pairs.filled, 0))
     return _change(
         state,
@@ -262,6 +264,10 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
         warm=state.inner,
         mu=new,
         least_mu=least,
+        best_shift=jnp.where(
+            circling, jnp.inf, jnp.where(stationary, jnp.minimum(shift, state.best_shift), state.best_shift)
+        ),
+        idle=jnp.where(circling, 0, idle),
         y0=where(stationary, state.y, state.y0),
         last_shift=jnp.where(stationary, shift, state.last_shift),
         pairs=pairs,
@@ -319,10 +325,10 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         mu_g = jnp.maximum(mu_g, jnp.finfo(dtype).eps)
         cost = cost.plus(hvps=PRODUCTS if known is None else 0)
     rough = number(0.1)
-    inner, Gx, f_y, cost = _first_look(problem, start, mu_g, cost)
+    inner, Gx, f_y, cost = first_look(problem, start, mu_g, cost)
     mu = number(1)
     if problem.y_set is not None:
-        mu, cost = _first_mu(problem, start, inner.theta, Gx, f_y, mu_g, cost)
+        mu, cost = first_weight(problem, start, inner.theta, Gx, f_y, mu_g, cost)
     found = evaluate(problem, x, inner, start.y, mu, rough, rough, cost)
     Gx = ravel_pytree(found.Gx)[0]
     zero, no = number(0), jnp.asarray(False)
@@ -339,6 +345,8 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         mu=mu,
         first_mu=mu,
         least_mu=1e-6 * mu,
+        best_shift=number(jnp.inf),
+        idle=counter(),
         L_y=found.inner.L_y,
         mu_g=found.inner.mu_g,
         tau=jnp.minimum(1, 1 / jnp.maximum(jnp.max(jnp.abs(Gx)), jnp.finfo(dtype).tiny)),
@@ -362,48 +370,3 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         cost=found.cost,
     )
     return _plan(problem, state)
-
-
-def _first_look(problem: Problem, start: Point, mu_g: Array, cost: Cost) -> tuple[Inner, PyTree, PyTree, Cost]:
-    """theta and w at the start, roughly, and the gradients there."""
-    x, y = start.x, start.y
-    rough = 1e-2 * jnp.minimum(1, mu_g)
-    theta, _, _, cost = solve_lower(problem, x, start.theta, rough, cost)
-    f_x, f_theta, f_y = oracle.upper_gradients(problem, x, theta, y)
-    cost, w, Gx = cost.plus(gradients=1), None, f_x
-    if problem.lower is not None:
-        product = lambda v: oracle.hessian_product(problem, x, theta, v)
-        w, _, products, _ = conjugate_gradients(product, trees.zeros_like(theta), f_theta, rough)
-        Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
-        cost = cost.plus(hvps=products, cross_products=1)
-    return Inner(theta, y, w, jnp.zeros_like(mu_g), mu_g), Gx, f_y, cost
-
-
-def _first_mu(
-    problem: Problem, start: Point, theta: PyTree, Gx: PyTree, f_y: PyTree, mu_g: Array, cost: Cost
-) -> tuple[Array, Cost]:
-    """The weight at which the gradient in y just reaches across Y, here and a tenth of the way to the border of X.
-
-    The second look is for an f_y that happens to favour nobody at the start.
-    """
-    y, y_set = start.y, problem.y_set
-    assert y_set is not None
-
-    def spread(f_y):
-        far = 1e6 / jnp.maximum(trees.norm(f_y), 1e-30)
-        across = trees.subtract(
-            y_set.project(trees.add_scaled(y, far, f_y)), y_set.project(trees.add_scaled(y, -far, f_y))
-        )
-        square = trees.dot(across, across)
-        return jnp.where(square > 0, trees.dot(f_y, across) / jnp.where(square > 0, square, 1), 0)
-
-    far = 1e6 / jnp.maximum(trees.norm(Gx), 1e-30)
-    border = problem.x_set.project(trees.add_scaled(start.x, -far, Gx))
-    probe = trees.mix(0.1, border, start.x)
-    if problem.lower is not None:
-        away = trees.norm(oracle.lower_gradient(problem, probe, theta))
-        target = jnp.maximum(1e-2 * jnp.minimum(1, mu_g), 0.1 * away)
-        theta, _, _, cost = solve_lower(problem, probe, theta, target, cost.plus(gradients=1))
-    there = oracle.upper_gradients(problem, probe, theta, y)[2]
-    mu = jnp.maximum(jnp.maximum(spread(f_y), spread(there)), 1e-8)
-    return mu, cost.plus(gradients=1, projections=5)
