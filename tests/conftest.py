@@ -8,6 +8,17 @@ jax.config.update("jax_enable_x64", True)
 
 _WORST: dict[str, float] = {}
 
+# XLA maps memory for every program it compiles, and crashes when a process has too many maps: after some thousands
+CLEAR_EVERY = 200
+_finished = 0
+
+
+def pytest_runtest_teardown():
+    global _finished
+    _finished += 1
+    if _finished % CLEAR_EVERY == 0:
+        jax.clear_caches()
+
 
 @pytest.fixture(scope="session")
 def record():

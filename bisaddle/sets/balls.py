@@ -7,7 +7,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, VectorSet, like, positive
-from bisaddle.sets.extremes import one_hot, place_of_smallest
+from bisaddle.sets.extremes import one_hot, smallest
 from bisaddle.sets.simplex import project_simplex, uniform_weights
 
 
@@ -26,8 +26,8 @@ class L1Ball(VectorSet):
 
     def vector_lmo(self, d: Array) -> Array:
         radius = like(self.radius, d)
-        place = place_of_smallest(-jnp.abs(d))
-        return one_hot(place, jnp.where(d[place] > 0, -radius, radius), d)
+        place, spoiled = smallest(-jnp.abs(d))
+        return one_hot(place, jnp.where(d[place] > 0, -radius, radius), spoiled, d)
 
     def vector_diameter(self, v: Array) -> Array:
         return 2 * like(self.radius, v)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
-from bisaddle.sets.extremes import one_hot, place_of_smallest
+from bisaddle.sets.extremes import one_hot, smallest
 from bisaddle.sets.knapsack import fill_cheapest, mixture_of_vertices, project_box_hyperplane
 from bisaddle.sets.simplex import project_simplex, uniform_weights
 
@@ -83,8 +83,8 @@ class UnitSimplex(VectorSet):
         return poison(jnp.where(jnp.sum(clipped) <= radius, clipped, project_simplex(v, radius)), v)
 
     def vector_lmo(self, d: Array) -> Array:
-        place = place_of_smallest(d)
-        return one_hot(place, jnp.where(d[place] < 0, like(self.radius, d), 0), d)
+        place, spoiled = smallest(d)
+        return one_hot(place, jnp.where(d[place] < 0, like(self.radius, d), 0), spoiled, d)
 
     def vector_diameter(self, v: Array) -> Array:
         return like(2.0 if v.size > 1 else 1.0, v) ** 0.5 * like(self.radius, v)

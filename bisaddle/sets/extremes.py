@@ -32,10 +32,17 @@ def place_of_smallest(v: Array) -> Array:
     return start + jnp.argmin(lax.dynamic_slice_in_dim(v, start, width))
 
 
-def one_hot(place: Array, value: Array, source: Array) -> Array:
-    """value at `place`, 0 elsewhere; NaN if the source holds one."""
+def smallest(v: Array) -> tuple[Array, Array]:
+    """(the first index of the smallest entry, whether v holds a NaN), in one pass over v."""
+    # a NaN counts as -infinity: the place found tells, unless v has a true -infinity before it
+    place = place_of_smallest(jnp.where(jnp.isnan(v), -jnp.inf, v))
+    found = v[place]
+    return place, lax.cond(found == -jnp.inf, lambda: jnp.any(jnp.isnan(v)), lambda: jnp.isnan(found))
+
+
+def one_hot(place: Array, value: Array, spoiled: Array, source: Array) -> Array:
+    """value at `place`, 0 elsewhere, in the shape of the source; NaN if spoiled."""
     # two scalars decide, so that the vector is filled and not computed
-    spoiled = jnp.any(jnp.isnan(source))
     elsewhere = jnp.where(spoiled, jnp.nan, 0).astype(source.dtype)
     return jnp.full_like(source, elsewhere).at[place].set(jnp.where(spoiled, jnp.nan, value))
 

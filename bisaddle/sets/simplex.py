@@ -7,7 +7,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
-from bisaddle.sets.extremes import one_hot, place_of_smallest
+from bisaddle.sets.extremes import one_hot, smallest
 
 
 class Simplex(VectorSet):
@@ -22,7 +22,8 @@ class Simplex(VectorSet):
         return project_simplex(v, like(self.radius, v))
 
     def vector_lmo(self, d: Array) -> Array:
-        return one_hot(place_of_smallest(d), like(self.radius, d), d)
+        place, spoiled = smallest(d)
+        return one_hot(place, like(self.radius, d), spoiled, d)
 
     def vector_diameter(self, v: Array) -> Array:
         return like(2.0 if v.size > 1 else 0.0, v) ** 0.5 * like(self.radius, v)
