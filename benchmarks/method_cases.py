@@ -286,12 +286,18 @@ def spfw(problem, nu):
     return bs.methods.SPFW(curvature=1 / nu)
 
 
+def adaptive(problem, nu):
+    """Nothing to choose"""
+    return bs.methods.Adaptive(1e-8)
+
+
 def spfw_fading(problem, nu):
     """2 / (2 + m): nothing to choose"""
     return bs.methods.SPFW()
 
 
 RULES = {
+    "Adaptive": adaptive,
     "FullyProjected": full,
     "FullyProjected, gamma 1, mu 1e-4": full_apart,
     "OneSidedProjectionFree": free,

@@ -136,7 +136,7 @@ def table(name: str, case: Case, rows: list[Row]) -> str:
             continue
         (calls_2, seconds_2), (calls_4, seconds_4) = (row.median(goal) for goal in GOALS)
         cells = [number(value) if np.isfinite(value) else "-" for value in (seconds_2, seconds_4, calls_2, calls_4)]
-        edge = "*" if row.nu in (GRID[0], GRID[-1]) and not row.method.endswith("2/(2+m)") else ""
+        edge = "*" if row.nu in (GRID[0], GRID[-1]) and row.method not in ("SPFW, 2/(2+m)", "Adaptive") else ""
         failed = sum(curve.status == "diverged" for curve in row.curves)
         note = f" ({failed} of {len(row.curves)} diverged)" if failed else ""
         lines.append(f"| {row.method} | {row.nu:.2g}{edge} | {' | '.join(cells)} | {row.last:.1e}{note} |")

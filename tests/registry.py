@@ -43,7 +43,9 @@ def one_sided_projection_free(problem, gamma=0.02, sigma=0.05, mu=0.0, **options
 
 # the paper's two, for every kind of problem; the others are in method_cases/
 REGULARIZED = {"FullyProjected": fully_projected, "OneSidedProjectionFree": one_sided_projection_free}
-METHODS = REGULARIZED | saddle.SADDLE_METHODS | bilevel.METHODS
+METHODS = (
+    REGULARIZED | saddle.SADDLE_METHODS | bilevel.METHODS | {"Adaptive": lambda problem=None: bs.methods.Adaptive()}
+)
 
 # saddle problems that PDHG is not for
 NOT_BILINEAR = ("CB2", "DEM", "Mifflin1", "Crescent")
