@@ -18,7 +18,7 @@ ALLOWED = {
     "oracle": {"trees", "sets", "problem"},
     "schedules": {"trees", "sets", "problem"},
     "lower": {"trees", "sets", "problem", "validate", "oracle"},
-    "methods": {"trees", "sets", "problem", "validate", "oracle", "schedules"},
+    "methods": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},
     # a certificate never trusts the method that it judges
     "certificate": {"trees", "sets", "problem", "validate", "oracle", "lower"},
     "theory": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},

@@ -86,7 +86,8 @@ class Adaptive(Method):
     a hundred times more accurate inner solves) the method goes on towards a tenth of it.
     Needs: projections on x_set and y_set; f concave in y, g strongly convex in theta; no constants, mu_g if known.
     Promises: limit points of the steps of x at fixed y0, mu and exact inner solves are stationary for f_mu; the y gap
-    is at most mu |y - y0|. That the recentring converges is observed, not proved; docs/adaptive.md has the details.
+    is at most mu |y - y0|. That the recentring converges is observed, not proved: docs/adaptive.md. The problem and its
+    gap are those of  [AYH25]; the method is ours.
     """
 
     tol: Leaf = eqx.field(converter=lambda tol: _as_tol(tol), default=1e-6)
