@@ -26,7 +26,6 @@ TRIAL, REFINE, CENTRE, SAFEGUARD = range(4)
 HISTORY = 10
 TRIES = 30
 STALE = 100  # steps of x at one centre
-IDLE = 10  # centres in a row that bring y no closer to its centre
 PRODUCTS = 32  # spent on an estimate of mu_g
 
 
@@ -44,9 +43,6 @@ class AdaptiveState(State):
     y0: PyTree
     mu: Array
     first_mu: Array
-    least_mu: Array
-    best_shift: Array
-    idle: Array
     L_y: Array
     mu_g: Array
     tau: Array
@@ -247,28 +243,14 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
     mu, first, age = state.mu, state.first_mu, state.age
     if problem.y_set is None:
         return _change(state, mode=CENTRE, warm=state.inner, plain_only=True, age=0)
-    slow = (shift > 0.5 * state.last_shift) & (age <= 10)
-    lower = jnp.where(slow, jnp.minimum(mu, jnp.maximum(mu / 4, state.least_mu)), mu)
+    lower = jnp.where((shift > 0.5 * state.last_shift) & (age <= 10), jnp.maximum(mu / 4, 1e-6 * first), mu)
     new = jnp.where(stationary, jnp.where(age > 30, 4 * mu, lower), jnp.minimum(4 * mu, 1e12 * first))
-    # a weight that was too small stays known as such, or the two rules would undo each other for ever
-    least = jnp.where(stationary & (age > 30), 0.5 * new, state.least_mu)
-    # centres that go round in circles: f is not convex in x, and the weight too small to hold y back
-    better = shift < 0.7 * state.best_shift
-    idle = jnp.where(better | ~stationary, state.idle * ~better, state.idle + 1)
-    circling = idle >= IDLE
-    new = jnp.where(circling, jnp.maximum(new, 4 * mu), new)
-    least = jnp.where(circling, new, least)
     pairs = state.pairs._replace(filled=jnp.where(new == mu, state.pairs.filled, 0))
     return _change(
         state,
         mode=CENTRE,
         warm=state.inner,
         mu=new,
-        least_mu=least,
-        best_shift=jnp.where(
-            circling, jnp.inf, jnp.where(stationary, jnp.minimum(shift, state.best_shift), state.best_shift)
-        ),
-        idle=jnp.where(circling, 0, idle),
         y0=where(stationary, state.y, state.y0),
         last_shift=jnp.where(stationary, shift, state.last_shift),
         pairs=pairs,
@@ -345,9 +327,6 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         y0=start.y,
         mu=mu,
         first_mu=mu,
-        least_mu=1e-6 * mu,
-        best_shift=number(jnp.inf),
-        idle=counter(),
         L_y=found.inner.L_y,
         mu_g=found.inner.mu_g,
         tau=jnp.minimum(1, 1 / jnp.maximum(jnp.max(jnp.abs(Gx)), jnp.finfo(dtype).tiny)),

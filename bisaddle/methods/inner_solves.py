@@ -173,9 +173,8 @@ def ascend(
 ) -> tuple[PyTree, tuple[PyTree, PyTree, PyTree], Array, Cost]:
     """y = argmax f(x, theta, .) - h - mu/2 |. - y0|^2 by projected gradient steps 1 / L; the gradients of f there; L_y.
 
-    A step stands if the curvature met along it is below 2 L, which makes it an ascent; otherwise L is raised. The next
-    L is that curvature, but no less than a quarter of this L. For f linear in y the curvature is mu, and one step is
-    exact. L_y: the curvature of f, without mu, met last.
+    L = L_y + mu, L_y the curvature along the last step; for f linear in y that is 0, and one step is exact. A step
+    after which the residual has grown doubles L.
     """
     y_set = problem.y_set
     if y_set is None:
@@ -188,19 +187,19 @@ def ascend(
         return new, L * trees.norm(trees.subtract(new, y))
 
     def one(carry):
-        y, gradients, new, _, L, _, count = carry
+        y, gradients, new, residual, L, L_y, count = carry
         new_gradients = oracle.upper_gradients(problem, x, theta, new)
         step = trees.subtract(new, y)
         bend = trees.dot(trees.subtract(gradients[2], new_gradients[2]), step)
         square = trees.dot(step, step)
-        L_y = jnp.maximum(bend / jnp.where(square > 0, square, 1), 0)
+        L_y = jnp.maximum(jnp.where(square > 0, bend / jnp.where(square > 0, square, 1), L_y), 0)
         rounding = 1e3 * jnp.finfo(square.dtype).eps * trees.norm(gradients[2]) / jnp.sqrt(jnp.maximum(square, 1e-300))
         L_y = jnp.where(L_y <= rounding, 0, L_y)  # f is linear in y as far as can be seen
-        good = L_y + mu <= 1.9 * L
-        y, gradients = where(good, (new, new_gradients), (y, gradients))
-        L = jnp.where(good, jnp.maximum(L_y + mu, 0.25 * L), jnp.maximum(2 * L, L_y + mu))
-        following, left = moved(y, gradients[2], L)
-        return y, gradients, following, left, L, L_y, count + 1
+        following, left = moved(new, new_gradients[2], L_y + mu)
+        worse = left > residual
+        L = jnp.where(worse, jnp.maximum(2 * L, L_y + mu), L_y + mu)
+        following, left = lax.cond(worse, lambda: moved(new, new_gradients[2], L), lambda: (following, left))
+        return new, new_gradients, following, left, L, L_y, count + 1
 
     gradients = oracle.upper_gradients(problem, x, theta, y)
     new, residual = moved(y, gradients[2], L_y + mu)
