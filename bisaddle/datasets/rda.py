@@ -126,4 +126,6 @@ class _Reader:
         if has_attributes:
             self.item()
         tag = self.item()[0] if has_tag else None
-        return [(tag, self.item()), *self.item()[0]]
+        value, rest = self.item(), self.item()
+        # the end of the list is nil, but that of a wrapper's state is a vector
+        return [(tag, value), *(rest[0] if isinstance(rest[0], list) else [(None, rest)])]

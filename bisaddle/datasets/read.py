@@ -8,7 +8,6 @@ import numpy as np
 
 from bisaddle.datasets.errors import ContentError, TruncatedFileError
 from bisaddle.datasets.files import File
-from bisaddle.datasets.rda import data_frame
 
 Column = list[str] | np.ndarray
 Columns = dict[str, Column]
@@ -21,6 +20,8 @@ def columns(file: File) -> Columns:
         assert source.columns is not None
         found = libsvm(name, file.content, source.columns - 1)
     elif source.format == "rda":
+        from bisaddle.datasets.rda import data_frame  # some builds of Python lack what it unpacks with
+
         found = data_frame(name, file.content)
     else:
         found = comma_separated(name, file.content)

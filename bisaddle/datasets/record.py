@@ -8,12 +8,9 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from bisaddle.datasets.errors import TaskError
 
-Rows = Float[np.ndarray, "n d"]
-Targets = Float[np.ndarray, " n"]
 Task = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -158,7 +155,8 @@ def _standardize(tasks: list[Task], what: Sequence[str]) -> tuple[list[Task], di
 
 def _moments(pooled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation; a constant column has deviation 0, whatever rounding makes of it."""
-    return np.mean(pooled, axis=0), np.where(np.ptp(pooled, axis=0) > 0, np.std(pooled, axis=0), 0.0)
+    deviation = np.where(np.ptp(pooled, axis=0) > 0, np.std(pooled, axis=0), 0.0)
+    return np.asarray(np.mean(pooled, axis=0)), deviation
 
 
 def _scaled(array: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
