@@ -6,6 +6,7 @@ In the order of use: sets, a Problem over them, a method with its StepSizes, sol
 """
 
 from bisaddle import apps as apps
+from bisaddle import datasets as datasets
 from bisaddle import methods as methods
 from bisaddle import schedules as schedules
 from bisaddle import sets as sets
