@@ -23,9 +23,7 @@ def solved(problem, start, tol, **options):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            name, marks=() if name in ("linear-quadratic, nu > 0", "generator, ball active") else pytest.mark.slow
-        )
+        pytest.param(name, marks=() if name == "linear-quadratic, nu > 0" else pytest.mark.slow)
         for name in (*LINEAR_QUADRATICS, "generator", "generator, ball active", "logistic", "CB2", "QL", "CB2 lifted")
     ],
 )
