@@ -1,6 +1,5 @@
 """Balls of other norms than l1, l2 and l-infinity: weighted, lp, elliptic, grouped."""
 
-from collections.abc import Callable
 from functools import partial
 from math import ceil, isinf, log
 
@@ -136,16 +135,18 @@ class GroupBall(VectorSet):
         return poison(jnp.where(jnp.sum(lengths) <= radius, v, shrunk), v)
 
     def vector_lmo(self, d: Array) -> Array:
-        labels = np.asarray(self.groups)
         lengths, divisors = self._lengths(d)
         best = place_of_smallest(-lengths)
-        # for d = 0 the first coordinate of the first group
-        vertex = jnp.where(lengths[best] == 0, jnp.arange(d.size) == int(np.argmin(labels)), -d / divisors[best])
         if self.groups.even:  # type: ignore[attr-defined]
+            # one row is computed, the others are filled
             spoiled = jnp.any(jnp.isnan(lengths))
             rows = jnp.full((lengths.size, d.size // lengths.size), jnp.where(spoiled, jnp.nan, 0), d.dtype)
-            row = like(self.radius, d) * vertex.reshape(rows.shape)[best]
-            return rows.at[best].set(jnp.where(spoiled, jnp.nan, row)).ravel()
+            first = jnp.arange(rows.shape[1]) == 0
+            row = jnp.where(lengths[best] == 0, first, -d.reshape(rows.shape)[best] / divisors[best])
+            return rows.at[best].set(jnp.where(spoiled, jnp.nan, like(self.radius, d) * row)).ravel()
+        labels = np.asarray(self.groups)
+        # for d = 0 the first coordinate of the first group
+        vertex = jnp.where(lengths[best] == 0, jnp.arange(d.size) == int(np.argmin(labels)), -d / divisors[best])
         return poison(like(self.radius, d) * jnp.where(labels == best, vertex, 0), d)
 
     def vector_diameter(self, v: Array) -> Array:
@@ -165,17 +166,18 @@ class GroupBall(VectorSet):
 
     def _lengths(self, v: Array) -> tuple[Array, Array]:
         """|v_g|, and the same with 1 in place of 0, without overflow."""
-        largest = lax.stop_gradient(self._per_group(jnp.abs(v), jnp.max, jax.ops.segment_max))
-        divisor = jnp.where(largest == 0, 1, largest)
-        square = self._per_group(jnp.square(v * self._per_coordinate(1 / divisor)), jnp.sum, jax.ops.segment_sum)
-        length = divisor * jnp.sqrt(jnp.where(largest == 0, 1, square))
-        return jnp.where(largest == 0, 0, length), length
+        largest = lax.stop_gradient(jnp.max(jnp.abs(v)))
+        scale = jnp.where(largest == 0, 1, largest)
+        square = self._per_group(jnp.square(v * (1 / scale)))
+        length = scale * jnp.sqrt(jnp.where(square == 0, 1, square))
+        return jnp.where(square == 0, 0, length), jnp.where(square == 0, 1, length)
 
-    def _per_group(self, v: Array, of_rows: Callable, of_segments: Callable) -> Array:
+    def _per_group(self, v: Array) -> Array:
+        """The sum over each group."""
         labels = np.asarray(self.groups)
         if self.groups.even:  # type: ignore[attr-defined]
-            return of_rows(v.reshape(int(labels[-1]) + 1, -1), axis=1)
-        return of_segments(v, labels, num_segments=int(labels.max()) + 1)
+            return jnp.sum(v.reshape(int(labels[-1]) + 1, -1), axis=1)
+        return jax.ops.segment_sum(v, labels, num_segments=int(labels.max()) + 1)
 
     def _per_coordinate(self, of_groups: Array) -> Array:
         if self.groups.even:  # type: ignore[attr-defined]
