@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from method_cases import BATCHES, CASES, RULES, SAMPLED, Case, K
+from pictures import save_svg
 
 import bisaddle as bs
 from bisaddle import trees
@@ -178,9 +179,7 @@ def draw(kind: str, found: dict[str, list[Row]], path: Path) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=len(found) + 1, fontsize=9, frameon=False)
     title = f"{kind[0].upper()}{kind[1:]} problems: a median run on held-out seeds"
     figure.suptitle(title, fontsize=12)
-    figure.savefig(path, metadata={"Date": None})
-    text = "\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n"
-    path.write_text(text)
+    save_svg(figure, path)
 
 
 HEADER = """# Benchmark of the methods

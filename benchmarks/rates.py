@@ -6,8 +6,6 @@ on boxes, Q and S indefinite, kappa = 3; the gap of Definition 2.1 (opf) or 2.2 
 after every step. `python benchmarks/rates.py [most] [figure]`: K = 10^2 .. most (10^6), the figure to docs/rates.svg.
 """
 
-import io
-import re
 import sys
 import time
 from functools import partial
@@ -16,6 +14,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pictures import save_svg
 
 import bisaddle as bs
 from bisaddle import theory
@@ -141,10 +140,7 @@ def draw_figure(Ks, results, path):
         axis.set_xlabel("steps K")
     for axis in axes[:, 0]:
         axis.set_ylabel("best gap in K steps (median of 5)")
-    text = io.StringIO()
-    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    # without the document type, whose only content is the address of a definition
-    path.write_text(re.sub(r"<!DOCTYPE[^>]*>\s*", "", text.getvalue()), encoding="utf-8")
+    save_svg(figure, path)
 
 
 def main(most: int = 10**6, path: Path = Path(__file__).parents[1] / "docs" / "rates.svg") -> None:

@@ -387,8 +387,12 @@ def test_the_smallest_entry_and_the_order_are_those_of_numpy(n, dtype):
         np.testing.assert_array_equal(v[order], np.sort(v))
         if n < WORTH_A_CALL:  # there the order of ties is that of the entries
             np.testing.assert_array_equal(order, np.argsort(v, kind="stable"))
+        place, spoilt = jax.jit(extremes.smallest)(v)
+        assert int(place) == int(np.argmin(v)) and not bool(spoilt)
     spoilt = v.at[n // 2].set(jnp.nan)
     assert int(extremes.ascending_order(spoilt)[-1]) == n // 2
+    assert bool(extremes.smallest(spoilt)[1])
+    assert bool(extremes.smallest(spoilt.at[0].set(-jnp.inf))[1]) == (n > 1)  # a true -infinity before the NaN
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e16])

@@ -246,7 +246,8 @@ class AID(_InnerLoops):
 
     Both from their last values. Fewer products are spent once the residual is rounding.
     Needs: a projection on x_set; alpha, tau.
-    Promises: |grad| <= eps in O(kappa^3 eps^-2) steps, with kappa gradients and sqrt(kappa) products each  [JYL21].
+    Promises: |grad| <= eps in O(kappa^3 eps^-2) steps, with kappa gradients and sqrt(kappa) products each  [JYL21];
+    from memory.
     """
 
     inner_steps: int = eqx.field(static=True, default=10)
@@ -293,7 +294,8 @@ class ITD(_InnerLoops):
     theta is a constant of the derivative. Checkpoints every sqrt(N) steps: 2 sqrt(N) copies of theta are kept, and the
     steps between two checkpoints computed again on the way back; the counts leave that out.
     Needs: a projection on x_set; alpha, tau; a g that can be differentiated twice by JAX.
-    Promises: |grad| <= eps in O(kappa^3 eps^-2) steps, with kappa log(1/eps) gradients each: N is a bias  [JYL21].
+    Promises: |grad| <= eps in O(kappa^3 eps^-2) steps, with kappa log(1/eps) gradients each: N is a bias  [JYL21];
+    from memory.
     """
 
     inner_steps: int = eqx.field(static=True, default=10)
