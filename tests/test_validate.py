@@ -335,7 +335,7 @@ def test_a_projection_method_refuses_a_set_without_projection_and_names_the_othe
 def test_a_projection_free_method_refuses_a_set_without_lmo_and_names_the_other_method():
     with pytest.raises(ValueError, match="OneSidedProjectionFree needs lmo on x_set: OnlyProject has no lmo") as caught:
         bs.methods.OneSidedProjectionFree(STEPS).init(*_saddle(OnlyProject(), bs.sets.Simplex()))
-    assert "(it has: project); use FullyProjected" in str(caught.value)
+    assert "(it has: project); use Adaptive, FullyProjected" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", METHODS)
