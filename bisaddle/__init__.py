@@ -26,5 +26,6 @@ from bisaddle.result import Status as Status
 from bisaddle.result import Trace as Trace
 from bisaddle.schedules import StepSizes as StepSizes
 from bisaddle.solve import solve as solve
+from bisaddle.solve import solve_path as solve_path
 
 __version__ = "0.1.0"

@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.degenerate import free_parts
 from bisaddle.lower import DENSE_LIMIT, Implicit, implicit, least_curvature, linear_solver, operator_norm
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet
@@ -30,6 +31,10 @@ class Certificate(eqx.Module):
     theta, w       theta*(x) and v(x, y) = Hess^-1 f_theta, as solved here
     error_bound    how far gap can be from its exact value, given the residuals left in the two solves
     error_is_bound True if mu_g was given; False: error_bound rests on an estimated mu_g and is an estimate
+    x_gradient     grad_x L = f_x - g_theta_x v
+    y_in_corner    whether y maximises its own linearisation: max_{s in Y} <grad_y L, s> is attained at y alone
+    degenerate     whether y in its corner leaves a part of x without a gradient wherever x is (free_parts names it):
+                   the gap is then 0 in that part for any x, and says nothing about it
     """
 
     x_gap: Array
@@ -45,8 +50,15 @@ class Certificate(eqx.Module):
     linear_residual: Array
     theta: PyTree
     w: PyTree
+    x_gradient: PyTree
+    y_in_corner: Array
     measure: str = eqx.field(static=True)
     error_is_bound: bool = eqx.field(static=True)
+    free_parts: tuple[str, ...] = eqx.field(static=True, default=())
+
+    @property
+    def degenerate(self) -> bool:
+        return bool(self.free_parts)
 
     @property
     def gap(self) -> Array:
@@ -66,7 +78,17 @@ class Certificate(eqx.Module):
             f"gap {float(self.gap):.3e} ({self.measure}; x {float(self.x_gap):.3e}, y {float(self.y_gap):.3e}), "
             f"error {kind} {float(self.error_bound):.1e}, value {float(self.value):.6g}, "
             f"worst value {float(self.worst_value):.6g}, lower error {float(self.lower_error):.1e}, "
-            f"violation {float(self.violation):.1e}"
+            f"violation {float(self.violation):.1e}" + self._warning
+        )
+
+    @property
+    def _warning(self) -> str:
+        if not self.degenerate:
+            return ""
+        parts = ", ".join(self.free_parts)
+        return (
+            f"\ndegenerate: y is in a corner where the gradient in {parts} is 0 for every x; the gap says nothing "
+            f"about {parts}; compare worst values from several starts: solve(..., starts=4, key=...)"
         )
 
 
@@ -89,7 +111,15 @@ def certify(
     check_measure(measure, sigma, tau)
     check_problem_at(problem, point, feasible=False)
     check_oracles(problem, measure)
-    return compiled_certificate(problem, point, sigma, tau, accuracy, measure=measure)
+    certificate = compiled_certificate(problem, point, sigma, tau, accuracy, measure=measure)
+    return with_free_parts(problem, point, certificate)
+
+
+def with_free_parts(problem: Problem, point: Point, certificate: Certificate) -> Certificate:
+    """The certificate, with the parts of x that a degenerate corner leaves free."""
+    solved = Point(point.x, certificate.theta, point.y)
+    parts = free_parts(problem, solved, certificate.x_gradient, certificate.y_in_corner)
+    return Certificate(**(vars(certificate) | {"free_parts": parts}))
 
 
 def check_measure(measure: str, sigma: Number, tau: Number) -> None:
@@ -113,7 +143,10 @@ def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *
     solved = implicit(problem, x, point.theta, y, accuracy)
     x_gap = _x_gap(problem.x_set, x, solved.Gx, tau, measure)
     y_gap = y_violation = jnp.zeros_like(x_gap)
+    in_corner = jnp.asarray(False)
     if problem.y_set is not None:
+        _, corner = problem.y_set.best_response(y, solved.f_y)
+        in_corner = trees.norm(trees.subtract(y, corner)) <= 1e-6 * problem.y_set.diameter(y)
         y_gap = _step_length(y, problem.y_set.prox(trees.add_scaled(y, sigma, solved.f_y), sigma), sigma)
         y_violation = problem.y_set.violation(y)
     value = _value(problem, x, solved.theta, y)
@@ -138,6 +171,8 @@ def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *
         linear_residual=solved.linear_residual,
         theta=solved.theta,
         w=solved.w,
+        x_gradient=solved.Gx,
+        y_in_corner=in_corner,
         measure=measure,
         error_is_bound=problem.lower is None or problem.constants.origin_of("mu_g") in ("given", "exact"),
     )

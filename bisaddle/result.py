@@ -95,6 +95,7 @@ class Result(eqx.Module):
     """point: the best recorded iterate, by gap plus error bound, with its certificate. last: where the run ended.
 
     seconds: the method's own time; compile_seconds: spent compiling before the first step.
+    starts: of a run from several starts, the result of every one of them, in order, this one included; else empty.
     """
 
     point: Point
@@ -105,6 +106,7 @@ class Result(eqx.Module):
     status: Status = eqx.field(static=True)
     seconds: float = eqx.field(static=True)
     compile_seconds: float = eqx.field(static=True)
+    starts: tuple["Result", ...] = ()
 
     @property
     def x(self) -> PyTree:
@@ -133,9 +135,15 @@ class Result(eqx.Module):
         return plot_trace(self.trace, title=f"{self.method.name}: {self.status}", against=against, path=path)
 
     def __str__(self) -> str:
-        return (
-            f"{self.status} after {self.steps} steps and {self.seconds:.3g} s: {self.status.advice}\n{self.certificate}"
-        )
+        lines = [f"{self.status} after {self.steps} steps and {self.seconds:.3g} s: {self.status.advice}"]
+        lines.append(str(self.certificate))
+        for i, other in enumerate(self.starts):
+            degenerate = ", degenerate" if other.certificate.degenerate else ""
+            lines.append(
+                f"start {i}: {other.status}, gap {float(other.gap):.1e}, "
+                f"worst value {float(other.certificate.worst_value):.6g}{degenerate}"
+            )
+        return "\n".join(lines)
 
 
 def best_of(records: list[Record]) -> Record:

@@ -18,9 +18,10 @@ ALLOWED = {
     "oracle": {"trees", "sets", "problem"},
     "schedules": {"trees", "sets", "problem"},
     "lower": {"trees", "sets", "problem", "validate", "oracle"},
+    "degenerate": {"trees", "sets", "problem", "oracle", "lower"},
     "methods": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},
     # a certificate never trusts the method that it judges
-    "certificate": {"trees", "sets", "problem", "validate", "oracle", "lower"},
+    "certificate": {"trees", "sets", "problem", "validate", "oracle", "lower", "degenerate"},
     "theory": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},
     "derivatives": {"trees", "problem", "validate", "oracle", "lower"},
     "defaults": {"trees", "problem", "validate", "oracle", "lower", "schedules", "methods"},
@@ -31,6 +32,8 @@ ALLOWED = {
     # rows for apps, never a problem: "apps.multitask" generates the synthetic ones
     "datasets": {"apps"},
 }
+ALLOWED["loop"] = {"trees", "problem", "progress", "result", "methods.base"}
+ALLOWED["several"] = {"problem", "sets", "progress", "result", "methods.base", "loop"}
 ALLOWED["solve"] = set(ALLOWED) - {"apps", "datasets"}
 
 # what a module may import when it is loaded; extras are imported inside the function that needs them

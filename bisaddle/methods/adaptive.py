@@ -121,6 +121,9 @@ class Adaptive(Method):
         gradients, hvps, cross_products, projections = (int(count) for count in state.cost)
         return Counts(gradients, hvps, cross_products, projections)
 
+    def gap_estimate(self, state: AdaptiveState) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return state.gap
+
 
 def _as_tol(value) -> Leaf:
     tol = as_leaf(value, "Adaptive tol")

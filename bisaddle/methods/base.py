@@ -91,6 +91,10 @@ class Method(eqx.Module):
         """Oracle calls made up to this state."""
         raise NotImplementedError
 
+    def gap_estimate(self, state: State) -> Array | None:
+        """The gap as the method itself sees it, None if it does not know; solve certifies nothing by it."""
+        return None
+
 
 def public_methods() -> dict[str, type[Method]]:
     """The methods of bs.methods by name: first those for every kind of problem, then kind by kind."""
