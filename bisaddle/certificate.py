@@ -1,5 +1,6 @@
 """certify(problem, point): how stationary a point is, trusting nothing but the problem."""
 
+from dataclasses import replace
 from functools import partial
 
 import equinox as eqx
@@ -119,7 +120,7 @@ def with_free_parts(problem: Problem, point: Point, certificate: Certificate) ->
     """The certificate, with the parts of x that a degenerate corner leaves free."""
     solved = Point(point.x, certificate.theta, point.y)
     parts = free_parts(problem, solved, certificate.x_gradient, certificate.y_in_corner)
-    return Certificate(**(vars(certificate) | {"free_parts": parts}))
+    return replace(certificate, free_parts=parts)
 
 
 def check_measure(measure: str, sigma: Number, tau: Number) -> None:

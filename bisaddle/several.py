@@ -1,6 +1,7 @@
 """Several starts at once: where they lie, one compiled program for all, and which end is best."""
 
 import time
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +93,7 @@ def best_of(results: list[Result]) -> Result:
     else:
         gaps = [float(result.gap + result.certificate.error_bound) for result in results]
         best = results[int(np.nanargmin(gaps))] if np.any(np.isfinite(gaps)) else results[0]
-    return Result(**(vars(best) | {"starts": tuple(results)}))
+    return replace(best, starts=tuple(results))
 
 
 def _judge(run: Run, bar: Progress, tol, callback) -> None:

@@ -40,7 +40,7 @@ def solve(
 ) -> Result:
     """Run a method until the certificate says that the point is stationary, or a limit says stop.
 
-    method: None takes Adaptive, which has no steps to choose (OneSidedProjectionFree if x_set has no projection).
+    method: None takes Adaptive, which has no steps to choose.
     tol: the gap to certify; None runs all steps. max_seconds: of wall time, all included.
     every: steps between records (certificate, trace, stop rules, callback); None records 100 times, at least every 1000
     steps, every 10 for Adaptive. measure, sigma, tau: of the gap, as in certify; measure None is "projection" where
@@ -59,7 +59,7 @@ def solve(
         if not report.ok:
             raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
     if method is None:
-        method = default_method(problem, start, int(max_steps), tol)
+        method = default_method(problem, start, tol)
     if not isinstance(method, Method):
         raise ValueError(f"method must be a bisaddle.methods.Method, given {type(method).__name__}")
     points = [start] if starts is None else several.starts(problem, start, int(starts), key)

@@ -24,7 +24,7 @@ ALLOWED = {
     "certificate": {"trees", "sets", "problem", "validate", "oracle", "lower", "degenerate"},
     "theory": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},
     "derivatives": {"trees", "problem", "validate", "oracle", "lower"},
-    "defaults": {"trees", "problem", "validate", "oracle", "lower", "schedules", "methods"},
+    "defaults": {"trees", "problem", "validate", "lower", "methods"},
     "progress": {"certificate"},
     "result": {"problem", "certificate", "methods.base", "plot"},
     "plot": {"result"},

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.solve import UNROLL, advance
+from bisaddle.methods.base import UNROLL
+from bisaddle.solve import advance
 
 STEPS = dict(alpha=0.5, eta=0.5, gamma=0.2, tau=0.5, sigma=0.5, mu=0.0)
 

@@ -1,20 +1,20 @@
 """Adaptive: no step size to choose. Multiplier steps in y, face quasi-Newton steps in x, warm inner solves."""
 
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.lower import spectrum
 from bisaddle.methods.adaptive_start import first_look, first_weight
-from bisaddle.methods.base import About, Counts, Method, State, counter, unaliased
+from bisaddle.methods.base import EITHER, About, Counts, Method, State, counter, unaliased
+from bisaddle.methods.coordinates import Chart, Space, first_chart
 from bisaddle.methods.face_step import Pairs, face_direction
 from bisaddle.methods.inner_solves import Cost, Evaluation, Inner, evaluate, where
 from bisaddle.problem import Point, Problem
@@ -34,11 +34,14 @@ class AdaptiveState(State):
 
     y0, mu       centre and weight of the proximal term in y            c_low, accuracy    of the inner solves
     target       the gap that the method works towards                  age                steps of x at this centre
-    d, length    x + length d is tried next                             warm               the inner variables there
+    z, chart     coordinates of x, flat, and what they mean             Gx                 gradient of f_mu in x
+    d, length    z + length d is tried next                             warm               the inner variables there
     """
 
     value: Array
-    Gx: Array
+    z: Array
+    chart: Chart
+    Gx: PyTree
     f_y: PyTree
     y0: PyTree
     mu: Array
@@ -80,7 +83,10 @@ class Adaptive(Method):
 
     One step is one evaluation of f_mu and its gradient. tol: the gap to work towards; when it is reached (checked by
     a hundred times more accurate inner solves) the method goes on towards a tenth of it.
-    Needs: projections on x_set and y_set; f concave in y, g strongly convex in theta; no constants, mu_g if known.
+    Blocks of x_set without a projection move by the weights of atoms that their LMO delivers, all weights corrected in
+    every step; large NuclearBalls and Spectrahedra by the leading part of a decomposition.
+    Needs: on every block of x_set a projection or an LMO, a projection on y_set; f concave in y, g strongly convex in
+    theta; no constants, mu_g if known.
     Promises: limit points of the steps of x at fixed y0, mu and exact inner solves are stationary for f_mu; the y gap
     is at most mu |y - y0|. That the recentring converges is observed, not proved: docs/adaptive.md. The problem and its
     gap are those of  [AYH25]; the method is ours.
@@ -90,7 +96,7 @@ class Adaptive(Method):
     name: ClassVar[str] = "Adaptive"
     about: ClassVar[About] = About(
         problems=("bilevel saddle", "saddle", "bilevel"),
-        x_oracle="project",
+        x_oracle=EITHER,
         loops="double",
         second_order="CG for the lower step and for w, about 4 in 5 of all calls; 1 cross",
         complexity="none proved; limit points stationary for each f_mu",
@@ -106,20 +112,21 @@ class Adaptive(Method):
         return _begin(self, problem, Point(*(unaliased(part) for part in (start.x, start.theta, start.y))))
 
     def step(self, problem: Problem, state: AdaptiveState) -> AdaptiveState:  # pyright: ignore[reportIncompatibleMethodOverride]
-        flat, shaped = ravel_pytree(state.x)
+        space = Space(problem.x_set, state.x, state.chart)
         refining = state.mode == REFINE
-        tried = shaped(jnp.where(state.mode == TRIAL, flat + state.length * state.d, flat))
+        z = jnp.where(state.mode == TRIAL, state.z + state.length * state.d, state.z)
+        x = space.x_of(z)
         accuracy = jnp.where(refining, state.target, state.accuracy)
         c_low = jnp.where(refining, 0.01 * state.c_low, state.c_low)
-        found = evaluate(problem, tried, state.warm, state.y0, state.mu, accuracy, c_low, state.cost)
+        found = evaluate(problem, x, state.warm, state.y0, state.mu, accuracy, c_low, state.cost)
         state = eqx.tree_at(lambda s: (s.k, s.cost), state, (state.k + 1, found.cost))
-        cases = [partial(case, problem, state, tried, found) for case in (_tried, _refined, _centred, _safeguarded)]
+        tried = Tried(z, x, found, space.pull(found.Gx), space.pull(state.Gx))
+        cases = [partial(case, problem, state, tried) for case in (_tried, _refined, _centred, _safeguarded)]
         state, settled = lax.switch(state.mode, cases)
         return lax.cond(settled, partial(_plan, problem), lambda state: state, state)
 
     def counts(self, problem: Problem, state: AdaptiveState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        gradients, hvps, cross_products, projections = (int(count) for count in state.cost)
-        return Counts(gradients, hvps, cross_products, projections)
+        return Counts(*(int(count) for count in state.cost))
 
     def gap_estimate(self, state: AdaptiveState) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         return state.gap
@@ -137,46 +144,60 @@ def _change(state: AdaptiveState, **changes) -> AdaptiveState:
     return AdaptiveState(**(vars(state) | cast))
 
 
-def _moved(state: AdaptiveState, x: PyTree, found: Evaluation, **changes) -> AdaptiveState:
-    """The state at x, with what was found there."""
-    theta, y, w, L_y, mu_g = found.inner
-    place = {"x": x, "theta": theta, "y": y, "w": w, "L_y": L_y, "mu_g": mu_g, "warm": found.inner}
-    here = {"value": found.value, "Gx": ravel_pytree(found.Gx)[0], "f_y": found.f_y}
+class Tried(NamedTuple):
+    """An evaluation at a place: Gz, its gradient in the coordinates, and at_state, that of the state."""
+
+    z: Array
+    x: PyTree
+    found: Evaluation
+    Gz: Array
+    at_state: Array
+
+    @property
+    def value(self) -> Array:
+        return self.found.value
+
+    @property
+    def finite(self) -> Array:
+        return jnp.isfinite(self.found.value) & jnp.all(jnp.isfinite(self.Gz))
+
+
+def _moved(state: AdaptiveState, tried: Tried, **changes) -> AdaptiveState:
+    """The state at the place that was tried, with what was found there."""
+    theta, y, w, L_y, mu_g = tried.found.inner
+    place = {"z": tried.z, "x": tried.x, "theta": theta, "y": y, "w": w, "L_y": L_y, "mu_g": mu_g}
+    here = {"value": tried.value, "Gx": tried.found.Gx, "f_y": tried.found.f_y, "warm": tried.found.inner}
     return _change(state, **place, **here, **changes)
 
 
-def _tried(problem: Problem, state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
+def _tried(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
     """The line search: a point that is low enough becomes x, another one shortens the step."""
-    Gx = ravel_pytree(found.Gx)[0]
-    finite = jnp.isfinite(found.value) & jnp.all(jnp.isfinite(Gx))
     expected, size = state.length * state.slope, jnp.maximum(1, jnp.abs(state.value))
     top = jnp.max(state.history)
-    armijo = found.value <= top + 1e-4 * expected
+    armijo = tried.value <= top + 1e-4 * expected
     # where rounding hides a decrease, the slope tells
-    wolfe = (jnp.abs(expected) < 1e-8 * size) & (found.value <= top + 1e-9 * size)
-    wolfe = wolfe & (Gx @ state.d <= 0.8 * jnp.abs(state.slope))
-    accepted = finite & (armijo | wolfe)
-    return lax.cond(accepted, _accept, _shorten, state, x, found)
+    wolfe = (jnp.abs(expected) < 1e-8 * size) & (tried.value <= top + 1e-9 * size)
+    wolfe = wolfe & (tried.Gz @ state.d <= 0.8 * jnp.abs(state.slope))
+    return lax.cond(tried.finite & (armijo | wolfe), _accept, _shorten, state, tried)
 
 
-def _accept(state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
-    s, q = state.length * state.d, ravel_pytree(found.Gx)[0] - state.Gx
+def _accept(state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
+    s, q = state.length * state.d, tried.Gz - tried.at_state
     ss, sq, qq = s @ s, s @ q, q @ q
     keep = sq > 1e-12 * jnp.sqrt(ss * qq)
     pairs = where(keep, state.pairs.with_pair(s, q), state.pairs)
     long, short = ss / jnp.where(sq > 0, sq, 1), sq / jnp.where(qq > 0, qq, 1)
     tau = jnp.where(sq > 0, jnp.where(short < 0.5 * long, short, long), jnp.minimum(4 * state.tau, 1e8))
-    history = jnp.roll(state.history, 1).at[0].set(found.value)
+    history = jnp.roll(state.history, 1).at[0].set(tried.value)
     changes = {"pairs": pairs, "tau": jnp.clip(tau, 1e-10, 1e10), "history": history, "age": state.age + 1}
     plain_only = state.plain_only & state.quasi_newton  # until a projected gradient step is taken
-    return _moved(state, x, found, **changes, plain_only=plain_only), jnp.asarray(True)
+    return _moved(state, tried, **changes, plain_only=plain_only), jnp.asarray(True)
 
 
-def _shorten(state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
-    finite = jnp.isfinite(found.value) & jnp.all(jnp.isfinite(ravel_pytree(found.Gx)[0]))
+def _shorten(state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
     expected = state.length * state.slope
-    factor = -0.5 * expected / (found.value - state.value - expected)
-    factor = jnp.where(finite, jnp.clip(jnp.where(jnp.isnan(factor), 0.1, factor), 0.1, 0.5), 0.1)
+    factor = -0.5 * expected / (tried.value - state.value - expected)
+    factor = jnp.where(tried.finite, jnp.clip(jnp.where(jnp.isnan(factor), 0.1, factor), 0.1, 0.5), 0.1)
     tries = state.tries + 1
     give_up_newton = state.quasi_newton & (tries == 3)
     check = (tries == 8) | (tries == 16) | (tries == 24)  # perhaps the gradient is not what the values say
@@ -185,60 +206,66 @@ def _shorten(state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[Adapti
         state,
         d=jnp.where(give_up_newton, state.d0, state.d),
         length=jnp.where(give_up_newton, 1, factor * state.length),
-        slope=jnp.where(give_up_newton, state.Gx @ state.d0, state.slope),
+        slope=jnp.where(give_up_newton, tried.at_state @ state.d0, state.slope),
         quasi_newton=state.quasi_newton & ~give_up_newton,
         plain_only=state.plain_only | give_up_newton,
         tries=tries,
         c_low=jnp.where(check, jnp.maximum(0.1 * state.c_low, 1e-6), state.c_low),
         mode=jnp.where(check, SAFEGUARD, TRIAL),
-        warm=where(finite & ~check, found.inner, state.inner),
+        warm=where(tried.finite & ~check, tried.found.inner, state.inner),
         age=jnp.where(failed, STALE, state.age),
         tau=jnp.where(failed, 0.1 * state.tau, state.tau),
     )
     return state, failed
 
 
-def _refined(problem: Problem, state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
+def _refined(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
     """The acceptance test: the gap at the same x by much more accurate solves."""
-    Gx = ravel_pytree(found.Gx)[0]
-    change = jnp.linalg.norm(Gx - state.Gx)
+    change = jnp.linalg.norm(tried.Gz - tried.at_state)
     before = state.target
-    state = _moved(state, x, found, history=state.history.at[0].set(found.value))
-    x_gap, y_gap = _gaps(problem, state)
-    good = x_gap + y_gap + 0.01 * change <= before
-    floor = 100 * jnp.finfo(Gx.dtype).eps
-    target = jnp.where(good, jnp.maximum(0.1 * before, floor), before)
+    state = _moved(state, tried, history=state.history.at[0].set(tried.value))
+    space = Space(problem.x_set, state.x, state.chart)
+    x_gap, _ = space.gap(state.z, state.x, state.Gx)
+    good = x_gap + _y_gap(problem, state) + 0.01 * change <= before
+    floor = 100 * jnp.finfo(tried.Gz.dtype).eps
     return _change(
-        state, target=target, c_low=jnp.where(good, state.c_low, jnp.maximum(0.1 * state.c_low, 1e-8))
+        state,
+        target=jnp.where(good, jnp.maximum(0.1 * before, floor), before),
+        c_low=jnp.where(good, state.c_low, jnp.maximum(0.1 * state.c_low, 1e-8)),
+        cost=state.cost.plus(projections=1, lmos=space.lmos),
     ), jnp.asarray(True)
 
 
-def _centred(problem: Problem, state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
-    return _moved(state, x, found, history=_only(found.value), age=0), jnp.asarray(True)
+def _centred(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
+    return _moved(state, tried, history=_only(tried.value), age=0), jnp.asarray(True)
 
 
-def _safeguarded(problem: Problem, state: AdaptiveState, x: PyTree, found: Evaluation) -> tuple[AdaptiveState, Array]:
+def _safeguarded(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
     """Value and gradient at x anew, from more accurate solves; the search goes on where it was."""
-    history = state.history.at[0].set(jnp.maximum(state.history[0], found.value))
-    slope = ravel_pytree(found.Gx)[0] @ state.d
+    history = state.history.at[0].set(jnp.maximum(state.history[0], tried.value))
+    slope = tried.Gz @ state.d
     uphill = ~(slope < 0)
-    return _moved(state, x, found, history=history, slope=slope, mode=TRIAL), uphill
+    return _moved(state, tried, history=history, slope=slope, mode=TRIAL), uphill
 
 
 def _plan(problem: Problem, state: AdaptiveState) -> AdaptiveState:
     """From an accepted point: what to evaluate next."""
-    x_gap, y_gap = _gaps(problem, state)
+    space = Space(problem.x_set, state.x, state.chart)
+    if space.has_atoms:
+        chart, z, grew = space.grown(state.z, state.x, state.Gx)
+        pairs = state.pairs._replace(filled=jnp.where(grew, 0, state.pairs.filled))
+        state = _change(state, chart=chart, z=z, pairs=pairs, cost=state.cost.plus(lmos=space.lmos))
+        space = Space(problem.x_set, state.x, state.chart)
+    x_gap, size = space.gap(state.z, state.x, state.Gx)
     shift = state.mu * trees.norm(trees.subtract(state.y, state.y0)) if problem.y_set is not None else 0 * x_gap
-    gap = x_gap + y_gap
-    accuracy = x_gap + 0.1 * shift + 0.1 * state.target
-    state = _change(state, gap=gap, accuracy=accuracy, cost=state.cost.plus(projections=2))
+    gap = x_gap + _y_gap(problem, state)
+    accuracy = size + 0.1 * shift + 0.1 * state.target
+    state = _change(state, gap=gap, accuracy=accuracy, cost=state.cost.plus(projections=2, lmos=space.lmos))
     stationary = x_gap <= 0.3 * jnp.maximum(shift, 0.5 * state.target)
-    centre = (stationary | (state.age >= STALE)) & (gap > state.target)
-    choice = jnp.where(gap <= state.target, 0, jnp.where(centre, 1, 2))
+    choice = jnp.where(gap <= state.target, 0, jnp.where(stationary | (state.age >= STALE), 1, 2))
     refine = lambda state: _change(state, mode=REFINE, warm=state.inner)
-    return lax.switch(
-        choice, [refine, partial(_recentre, problem, stationary, shift), partial(_aim, problem, x_gap)], state
-    )
+    centre = partial(_recentre, problem, stationary, shift)
+    return lax.switch(choice, [refine, centre, partial(_aim, space, size)], state)
 
 
 def _recentre(problem: Problem, stationary: Array, shift: Array, state: AdaptiveState) -> AdaptiveState:
@@ -260,13 +287,12 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
     )
 
 
-def _aim(problem: Problem, x_gap: Array, state: AdaptiveState) -> AdaptiveState:
-    """The direction of the next search."""
-    x, shaped = ravel_pytree(state.x)
-    project = lambda v: ravel_pytree(problem.x_set.project(shaped(v)))[0]
-    d0, newton = face_direction(project, x, state.Gx, state.tau, state.pairs)
-    slope = state.Gx @ newton
-    descends = jnp.all(jnp.isfinite(newton)) & (slope <= -1e-6 * jnp.linalg.norm(newton) * x_gap)
+def _aim(space: Space, size: Array, state: AdaptiveState) -> AdaptiveState:
+    """The direction of the next search; size: how far x is from stationary, on the scale of the gradient."""
+    Gz = space.pull(state.Gx)
+    d0, newton = face_direction(space.project, state.z, Gz, state.tau, state.pairs)
+    slope = Gz @ newton
+    descends = jnp.all(jnp.isfinite(newton)) & (slope <= -1e-6 * jnp.linalg.norm(newton) * size)
     quasi_newton = descends & (state.pairs.filled > 0) & ~state.plain_only
     d = jnp.where(quasi_newton, newton, d0)
     return _change(
@@ -276,21 +302,19 @@ def _aim(problem: Problem, x_gap: Array, state: AdaptiveState) -> AdaptiveState:
         d=d,
         d0=d0,
         length=1.0,
-        slope=state.Gx @ d,
+        slope=Gz @ d,
         tries=0,
         quasi_newton=quasi_newton,
         cost=state.cost.plus(projections=2),
     )
 
 
-def _gaps(problem: Problem, state: AdaptiveState) -> tuple[Array, Array]:
-    """|x - P_X(x - Gx)| and |y - P_Y(y + f_y)|"""
-    flat, shaped = ravel_pytree(state.x)
-    x_gap = jnp.linalg.norm(flat - ravel_pytree(problem.x_set.project(shaped(flat - state.Gx)))[0])
+def _y_gap(problem: Problem, state: AdaptiveState) -> Array:
+    """|y - P_Y(y + f_y)|"""
     if problem.y_set is None:
-        return x_gap, jnp.zeros_like(x_gap)
+        return jnp.zeros_like(state.value)
     ahead = problem.y_set.prox(trees.add_scaled(state.y, 1.0, state.f_y), 1.0)
-    return x_gap, trees.norm(trees.subtract(state.y, ahead))
+    return trees.norm(trees.subtract(state.y, ahead))
 
 
 def _only(value: Array) -> Array:
@@ -301,7 +325,7 @@ def _only(value: Array) -> Array:
 def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
     """mu from how far the maximiser over Y moves, and the first evaluation."""
     x, dtype = start.x, trees.dtype_of(start.x)
-    flat, _ = ravel_pytree(x)
+    chart, z = first_chart(problem.x_set, x)
     number = partial(jnp.asarray, dtype=dtype)
     cost = Cost(*(counter() for _ in Cost._fields))
     mu_g = number(jnp.inf)
@@ -316,7 +340,7 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
     if problem.y_set is not None:
         mu, cost = first_weight(problem, start, inner.theta, Gx, f_y, mu_g, cost)
     found = evaluate(problem, x, inner, start.y, mu, rough, rough, cost)
-    Gx = ravel_pytree(found.Gx)[0]
+    steepest = jnp.max(jnp.abs(Space(problem.x_set, x, chart).pull(found.Gx)))
     zero, no = number(0), jnp.asarray(False)
     state = AdaptiveState(
         k=counter(),
@@ -325,16 +349,18 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         y=found.inner.y,
         w=found.inner.w,
         value=found.value,
-        Gx=Gx,
+        z=z,
+        chart=chart,
+        Gx=found.Gx,
         f_y=found.f_y,
         y0=start.y,
         mu=mu,
         first_mu=mu,
         L_y=found.inner.L_y,
         mu_g=found.inner.mu_g,
-        tau=jnp.minimum(1, 1 / jnp.maximum(jnp.max(jnp.abs(Gx)), jnp.finfo(dtype).tiny)),
+        tau=jnp.minimum(1, 1 / jnp.maximum(steepest, jnp.finfo(dtype).tiny)),
         history=_only(found.value),
-        pairs=Pairs.empty(flat),
+        pairs=Pairs.empty(z),
         c_low=rough,
         accuracy=rough,
         target=number(method.tol),
@@ -342,8 +368,8 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         last_shift=number(jnp.inf),
         age=counter(),
         mode=counter(),
-        d=jnp.zeros_like(flat),
-        d0=jnp.zeros_like(flat),
+        d=jnp.zeros_like(z),
+        d0=jnp.zeros_like(z),
         length=number(1),
         slope=zero,
         tries=counter(),

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.methods.coordinates import farthest
 from bisaddle.methods.inner_solves import Cost, Inner, conjugate_gradients, solve_lower
 from bisaddle.problem import Point, Problem
 
@@ -41,8 +42,11 @@ def first_weight(
         square = trees.dot(across, across)
         return jnp.where(square > 0, trees.dot(f_y, across) / jnp.where(square > 0, square, 1), 0)
 
-    far = 1e6 / jnp.maximum(trees.norm(Gx), 1e-30)
-    border = problem.x_set.project(trees.add_scaled(start.x, -far, Gx))
+    if "project" in problem.x_set.capabilities:
+        far = 1e6 / jnp.maximum(trees.norm(Gx), 1e-30)
+        border = problem.x_set.project(trees.add_scaled(start.x, -far, Gx))
+    else:
+        border = farthest(problem.x_set, start.x, Gx)
     probe = trees.mix(0.1, border, start.x)
     if problem.lower is not None:
         away = trees.norm(oracle.lower_gradient(problem, probe, theta))

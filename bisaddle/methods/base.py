@@ -10,17 +10,23 @@ from jaxtyping import Array, PyTree
 from bisaddle import trees
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
+from bisaddle.sets.base import ConvexSet
+from bisaddle.sets.product import Product
 from bisaddle.validate import require_oracle
 
 # steps written out in the body of the compiled loop, measured in benchmarks/loop.py; 1 or this
 UNROLL = 2
 
 
+# of a method that asks every block of x_set for one of the two
+EITHER = "project or lmo"
+
+
 class About(NamedTuple):
     """What a method is for and what it costs; bs.methods.table() and the docs page are made from it."""
 
     problems: tuple[str, ...]  # of "bilevel saddle", "saddle", "bilevel"
-    x_oracle: str  # "project" or "lmo"
+    x_oracle: str  # "project", "lmo", or EITHER
     loops: str  # "single" or "double"
     second_order: str  # second-order products a step, such as "1 HVP + 1 cross" or "none"
     complexity: str  # with its measure, such as "eps^-4 to a gap of eps"
@@ -117,10 +123,19 @@ def kind_of(problem: Problem) -> str:
 def takes(method: type[Method], problem: Problem) -> bool:
     """Whether the problem is of a kind the method is for, with the oracles it needs, and not refused by it."""
     kind = kind_of(problem)
-    oracles = method.about.x_oracle in problem.x_set.capabilities
+    oracles = _lacking(method.about.x_oracle, problem.x_set) is None
     if problem.y_set is not None:
         oracles = oracles and method.y_oracle in problem.y_set.capabilities
     return _is_for(method.about, kind) and oracles and not method.refusal(problem)
+
+
+def _lacking(x_oracle: str, x_set: ConvexSet) -> str | None:
+    """Why the set has not what a method asks of it, or None."""
+    if x_oracle != EITHER:
+        return None if x_oracle in x_set.capabilities else x_set.missing(x_oracle)
+    if isinstance(x_set, Product):
+        return next(filter(None, (_lacking(x_oracle, block) for block in x_set.blocks)), None)
+    return None if x_set.capabilities & {"project", "lmo"} else x_set.missing(x_oracle)
 
 
 def _is_for(about: About, kind: str) -> bool:
@@ -145,7 +160,10 @@ def require_solvable(method: Method, problem: Problem) -> None:
         use = f"use {names}" if names else "no method of bs.methods takes it"
         raise ValueError(f"{method.name} is for {' and '.join(about.problems)} problems, given {given}; {use}")
     instead = f"use {names}" if names else f"use an x_set that has {about.x_oracle}"
-    require_oracle(problem.x_set, about.x_oracle, method.name, "x", instead)
+    if about.x_oracle != EITHER:
+        require_oracle(problem.x_set, about.x_oracle, method.name, "x", instead)
+    elif reason := _lacking(EITHER, problem.x_set):
+        raise ValueError(f"{method.name} needs {EITHER} on every block of x_set: {reason}; {instead}")
     if problem.y_set is not None:
         instead = f"use a y_set that has {method.y_oracle}" + (f", or {names}" if names else "")
         require_oracle(problem.y_set, method.y_oracle, method.name, "y", instead)

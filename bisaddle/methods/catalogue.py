@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bisaddle.methods.base import About, able, public_methods
+from bisaddle.methods.base import EITHER, About, able, public_methods
 from bisaddle.problem import Problem
 
 HEADS = ("method", "problems", "x by", "loops", "second order a step", "complexity", "default steps", "reference")
@@ -33,6 +33,6 @@ def table(problem: Problem | None = None) -> Table:
 
 
 def words(about: About) -> tuple[str, ...]:
-    oracle = {"project": "projection", "lmo": "LMO"}[about.x_oracle]
+    oracle = {"project": "projection", "lmo": "LMO", EITHER: "projection or LMO"}[about.x_oracle]
     problems, _, *rest = about
     return (", ".join(problems), oracle, *rest)

@@ -23,11 +23,17 @@ class Cost(NamedTuple):
     hvps: Array
     cross_products: Array
     projections: Array
+    lmos: Array
 
     def plus(
-        self, gradients: Number = 0, hvps: Number = 0, cross_products: Number = 0, projections: Number = 0
+        self,
+        gradients: Number = 0,
+        hvps: Number = 0,
+        cross_products: Number = 0,
+        projections: Number = 0,
+        lmos: Number = 0,
     ) -> "Cost":
-        more = (gradients, hvps, cross_products, projections)
+        more = (gradients, hvps, cross_products, projections, lmos)
         return Cost(*(old + jnp.asarray(new, jnp.int32) for old, new in zip(self, more, strict=True)))
 
 

@@ -1,5 +1,7 @@
 """Sets of matrices given by their singular values."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -60,6 +62,16 @@ class NuclearBall(SingularSet):
         check_count(count, min(jnp.shape(direction)[-2:]), "NuclearBall.leading")
         return self._each(lambda d: leading_singular(d, count), direction)
 
+    def project_leading(self, v: Array, count: int) -> Array:
+        """The projection from the `count` largest singular triples alone, without a full SVD: the nearest point of the
+        ball of rank at most `count`, which is the projection wherever that has such a rank.
+
+        Points inside the ball stay as they are if these values show that they lie inside. The derivative is that along
+        matrices of the same rank, an approximation.
+        """
+        check_count(count, min(jnp.shape(v)[-2:]), "NuclearBall.project_leading")
+        return self._each(lambda m: low_rank_nearest(m, like(self.radius, m), count), v)
+
     def matrix_lmo(self, d: Array) -> Array:
         u, _, v, _ = leading_singular(d, 1)
         return -like(self.radius, d) * u @ v.T
@@ -86,3 +98,33 @@ class SpectralBall(SingularSet):
 def check_count(count: int, size: int, name: str) -> None:
     if not 1 <= count <= size:
         raise ValueError(f"{name} finds between 1 and {size} pairs of matrices of this shape, asked for {count}")
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def low_rank_nearest(v: Array, radius: Array, count: int) -> Array:
+    """U diag(P(s)) W' for the leading triples of v, P the projection on the l1 ball; v if surely in the ball."""
+    u, s, w, _ = leading_singular(v, count)
+    return _from_leading(v, radius, u, s, w)
+
+
+def _from_leading(v: Array, radius: Array, u: Array, s: Array, w: Array) -> Array:
+    inside = jnp.sum(s) + (min(v.shape) - s.size) * s[-1] <= radius
+    return jnp.where(inside, v, (u * L1Ball(radius).vector_project(s)) @ w.T)
+
+
+@low_rank_nearest.defjvp
+def _low_rank_nearest_jvp(count, primals, tangents):
+    """Along matrices of the rank of the answer, and not out of the ball: D = h - (I - UU') h (I - WW') - <n, h> n."""
+    v, radius = primals
+    h, _ = tangents
+    u, s, w, _ = leading_singular(v, count)
+    answer = _from_leading(v, radius, u, s, w)
+    kept = L1Ball(radius).vector_project(s) > 0
+    u, w = u * kept, w * kept
+    left, right = u @ (u.T @ h), (h @ w) @ w.T
+    along = left + right - u @ (u.T @ right)
+    normal = u @ w.T / jnp.sqrt(jnp.maximum(jnp.sum(kept), 1))
+    shrunk = jnp.sum(s) > radius
+    along = along - jnp.where(shrunk, jnp.sum(normal * along), 0) * normal
+    inside = jnp.sum(s) + (min(v.shape) - count) * s[-1] <= radius
+    return answer, jnp.where(inside, h, along)

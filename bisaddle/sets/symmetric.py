@@ -1,5 +1,7 @@
 """Sets of symmetric matrices given by their eigenvalues."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -61,6 +63,15 @@ class Spectrahedron(_EigenSet):
     @property
     def values(self) -> VectorSet:
         return Simplex(self.radius)
+
+    def project_leading(self, v: Array, count: int) -> Array:
+        """The projection from the `count` largest eigenpairs alone, without a full decomposition: the nearest point of
+        rank at most `count`, which is the projection wherever that has such a rank.
+
+        The derivative is that along matrices of the same rank, an approximation.
+        """
+        check_count(count, jnp.shape(v)[-1], "Spectrahedron.project_leading")
+        return self._each(lambda m: low_rank_spectrahedral(m, like(self.radius, m), count), v)
 
     def matrix_lmo(self, d: Array) -> Array:
         q, _, _ = leading_symmetric(-symmetric_part(d), 1)
@@ -133,3 +144,24 @@ def _rank(k) -> int:
     if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
         raise ValueError(f"Fantope k must be an integer >= 1, given {k!r}")
     return int(k)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def low_rank_spectrahedral(v: Array, radius: Array, count: int) -> Array:
+    """Q diag(P(values)) Q' for the leading eigenpairs of the symmetric part of v, P the projection on the simplex."""
+    q, values, _ = leading_symmetric(symmetric_part(v), count)
+    return symmetric_part((q * Simplex(radius).vector_project(values)) @ q.T)
+
+
+@low_rank_spectrahedral.defjvp
+def _low_rank_spectrahedral_jvp(count, primals, tangents):
+    """Along matrices of the rank and trace of the answer: D = h - (I - QQ') h (I - QQ') - <n, h> n."""
+    v, radius = primals
+    h = symmetric_part(tangents[0])
+    q, values, _ = leading_symmetric(symmetric_part(v), count)
+    weights = Simplex(radius).vector_project(values)
+    inner = q * (weights > 0)
+    left = inner @ (inner.T @ h)
+    along = left + left.T - left @ inner @ inner.T
+    normal = inner @ inner.T / jnp.sqrt(jnp.maximum(jnp.sum(weights > 0), 1))
+    return symmetric_part((q * weights) @ q.T), along - jnp.sum(normal * along) * normal
