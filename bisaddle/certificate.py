@@ -14,16 +14,18 @@ from bisaddle.degenerate import free_parts
 from bisaddle.lower import DENSE_LIMIT, Implicit, implicit, least_curvature, linear_solver, operator_norm
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet
+from bisaddle.sets.product import Product
 from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at, require_oracle
 
-MEASURES = ("projection", "lmo")
+MEASURES = ("projection", "lmo", "mixed")
 
 
 class Certificate(eqx.Module):
     """What certify found at (x, y); all gradients at theta*(x), not at the point's own theta.
 
-    x_gap          |x - P_X(x - tau grad_x L)| / tau  ("projection"),   max_{s in X} <grad_x L, x - s>  ("lmo")
+    x_gap          |x - P_X(x - tau grad_x L)| / tau  ("projection"),   max_{s in X} <grad_x L, x - s>  ("lmo"),
+                   the first over the blocks of a Product that project plus the second over the others  ("mixed")
     y_gap          |y - P_Y(y + sigma grad_y L)| / sigma   (P_Y is prox_{sigma h} where y_set has a penalty h)
     gap            x_gap + y_gap: the point is eps-stationary if it is at most eps
     value          f(x, theta*(x), y)                      (f - h where y_set has a penalty h)
@@ -102,7 +104,8 @@ def certify(
     tau: Number = 1.0,
     accuracy: Number = 0.0,
 ) -> Certificate:
-    """The stationarity gap of (x, y): Definition 2.1 for measure="lmo", 2.2 for "projection"  [AYH25].
+    """The stationarity gap of (x, y): Definition 2.1 for measure="lmo", 2.2 for "projection"  [AYH25]; "mixed" is for a
+    Product of blocks of which some have only a projection and some only an LMO.
 
     Solves the lower level and the linear system itself, from the point's theta, to residual norms `accuracy` (0: until
     rounding stops it). error_bound is what those residuals can do to the gradients, to first order: the norms of the
@@ -125,15 +128,24 @@ def with_free_parts(problem: Problem, point: Point, certificate: Certificate) ->
 
 def check_measure(measure: str, sigma: Number, tau: Number) -> None:
     if measure not in MEASURES:
-        raise ValueError(f'measure must be "projection" or "lmo", given {measure!r}')
+        raise ValueError(f'measure must be "projection", "lmo" or "mixed", given {measure!r}')
     for name, value in (("sigma", sigma), ("tau", tau)):
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} of the gap must be finite and > 0, given {value}")
 
 
+def natural_measure(x_set: ConvexSet) -> str:
+    """ "projection" where the set projects, else "lmo", else "mixed"."""
+    return {"project": "projection", "lmo": "lmo"}.get(
+        next(iter(sorted(x_set.capabilities, reverse=True)), ""), "mixed"
+    )
+
+
 def check_oracles(problem: Problem, measure: str) -> None:
-    oracle_name, other = ("project", "lmo") if measure == "projection" else ("lmo", "projection")
-    require_oracle(problem.x_set, oracle_name, f'measure="{measure}"', "x", f'use measure="{other}"')
+    if measure != "mixed":
+        oracle_name = {"projection": "project", "lmo": "lmo"}[measure]
+        instead = f'use measure="{natural_measure(problem.x_set)}"'
+        require_oracle(problem.x_set, oracle_name, f'measure="{measure}"', "x", instead)
     if problem.y_set is not None:
         require_oracle(problem.y_set, "project", "the y gap", "y", "use a y_set with a projection")
 
@@ -155,8 +167,9 @@ def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *
     x_error, y_error = _gradient_errors(problem, x, y, solved)
     rounding = 8 * jnp.finfo(trees.dtype_of(x)).eps
     x_error += rounding * trees.norm(x) / tau
-    if measure == "lmo":
-        x_error = problem.x_set.diameter(x) * (x_error + rounding * trees.norm(solved.Gx))
+    if measure != "projection":
+        reach = problem.x_set.diameter(x) + (measure == "mixed")
+        x_error = reach * (x_error + rounding * trees.norm(solved.Gx))
     y_error += rounding * trees.norm(y) / sigma
     return Certificate(
         x_gap=x_gap,
@@ -182,7 +195,20 @@ def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *
 def _x_gap(x_set: ConvexSet, x: PyTree, Gx: PyTree, tau, measure: str) -> Array:
     if measure == "lmo":
         return trees.dot(Gx, trees.subtract(x, x_set.lmo(Gx)))
+    if measure == "mixed":
+        residuals, gaps = _block_gaps(x_set, x, Gx, tau)
+        return jnp.linalg.norm(jnp.stack(residuals)) + sum(gaps)
     return _step_length(x, x_set.project(trees.add_scaled(x, -tau, Gx)), tau)
+
+
+def _block_gaps(x_set: ConvexSet, x: PyTree, Gx: PyTree, tau) -> tuple[list[Array], list[Array]]:
+    """Projection residuals of the blocks that project, and Frank-Wolfe gaps of the others."""
+    if "project" in x_set.capabilities:
+        return [_x_gap(x_set, x, Gx, tau, "projection")], []
+    if "lmo" in x_set.capabilities or not isinstance(x_set, Product):
+        return [jnp.zeros((), trees.dtype_of(x))], [_x_gap(x_set, x, Gx, tau, "lmo")]
+    pairs = [_block_gaps(block, *parts, tau) for block, parts in x_set.parts(x, Gx)]
+    return [r for residuals, _ in pairs for r in residuals], [g for _, gaps in pairs for g in gaps]
 
 
 def _step_length(v: PyTree, moved: PyTree, step) -> Array:

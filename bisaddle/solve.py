@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bisaddle import several
-from bisaddle.certificate import check_measure, check_oracles, compiled_certificate, with_free_parts
+from bisaddle.certificate import check_measure, check_oracles, compiled_certificate, natural_measure, with_free_parts
 from bisaddle.defaults import default_method
 from bisaddle.loop import Run, run_to_end
 from bisaddle.loop import advance as advance
@@ -44,7 +44,7 @@ def solve(
     tol: the gap to certify; None runs all steps. max_seconds: of wall time, all included.
     every: steps between records (certificate, trace, stop rules, callback); None records 100 times, at least every 1000
     steps, every 10 for Adaptive. measure, sigma, tau: of the gap, as in certify; measure None is "projection" where
-    x_set can project.
+    x_set can project, else "lmo", else "mixed".
     callback: gets a Record; what it returns stops the run if true. progress: a bar; None shows one on a terminal.
     check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with the
     witness if one fails; theory.check_assumptions is the thorough form.
@@ -65,7 +65,7 @@ def solve(
     points = [start] if starts is None else several.starts(problem, start, int(starts), key)
     states = [method.init(problem, point) for point in points]
     if measure is None:
-        measure = "projection" if "project" in problem.x_set.capabilities else "lmo"
+        measure = natural_measure(problem.x_set)
     check_measure(measure, sigma, tau)
     check_oracles(problem, measure)
     max_steps, sparse = int(max_steps), every is None

@@ -15,7 +15,9 @@ from bisaddle.sets import NuclearBall, Product, Simplex, Spectrahedron
 from bisaddle.sets.base import ConvexSet
 
 # above this many columns a full decomposition of a matrix costs more than its leading part
-FULL_SVD = 64
+FULL_SVD = 128
+# triples that a low-rank form looks at, at most
+MOST_RANKS = 40
 # slots for the atoms of a block: a vertex more than the dimension is enough for any point (Caratheodory)
 MOST_ATOMS = 128
 ATOM_BYTES = 2**27
@@ -195,7 +197,7 @@ def _splitter(x_set: ConvexSet) -> tuple[Callable[[PyTree], list], Callable[[lis
 def _movable(block: ConvexSet, part: PyTree) -> ConvexSet:
     """The set itself, or its low-rank form where a full decomposition is to be avoided."""
     if isinstance(block, NuclearBall | Spectrahedron) and min(part.shape[-2:]) > FULL_SVD:
-        return LowRank(block, max(16, min(part.shape[-2:]) // 8))
+        return LowRank(block, min(max(16, min(part.shape[-2:]) // 8), MOST_RANKS))
     return block
 
 

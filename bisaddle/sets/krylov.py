@@ -26,15 +26,16 @@ BLOCK_STAGES = ((28, 8, 4), (96, 32, 200))
 VECTOR_STAGES = ((12, 10, 1), (36, 20, 8), (96, 32, 200))
 
 
-def leading_singular(a: Array, count: int) -> tuple[Array, Array, Array, Array]:
+def leading_singular(a: Array, count: int, needed: Callable | None = None) -> tuple[Array, Array, Array, Array]:
     """The `count` largest singular values and their vectors: u (m, count), s (count,), v (n, count), residual (count,).
 
+    needed(s): of the values, those that must be found accurately; None is all of them.
     residual is max(|A v - s u|, |A' u - s v|), computed afresh from what is returned. Golub-Kahan bidiagonalisation:
     it works with A, not A'A, so that small values among the leading ones keep their digits. The largest value alone
     keeps them with A'A too, and needs one basis instead of two.
     """
     if a.shape[0] < a.shape[1]:
-        v, s, u, residual = leading_singular(a.T, count)
+        v, s, u, residual = leading_singular(a.T, count, needed)
         return u, s, v, residual
     a, scale, unfit = _scaled(a)
     if a.shape[1] <= max(SMALL, 3 * count):
@@ -43,7 +44,7 @@ def leading_singular(a: Array, count: int) -> tuple[Array, Array, Array, Array]:
     elif count == 1:
         u, s, v = jax.custom_batching.sequential_vmap(_leading_triple)(a)
     else:
-        u, s, v = _one_by_one(_bidiagonalise, count)(a)
+        u, s, v = _one_by_one(_bidiagonalise, count, _all if needed is None else lambda s: needed(scale * s))(a)
     right = jnp.linalg.norm(a @ v - u * s, axis=0)
     left = jnp.linalg.norm(_transposed_product(a, u) - v * s, axis=0)
     residual = jnp.maximum(left, right)
@@ -55,9 +56,9 @@ def leading_singular(a: Array, count: int) -> tuple[Array, Array, Array, Array]:
     )
 
 
-def leading_symmetric(a: Array, count: int) -> tuple[Array, Array, Array]:
+def leading_symmetric(a: Array, count: int, needed: Callable | None = None) -> tuple[Array, Array, Array]:
     """The `count` largest eigenvalues (signed, not in absolute value) of a symmetric matrix: vectors (n, count),
-    values (count,), residual |A q - value q| (count,)."""
+    values (count,), residual |A q - value q| (count,). needed(values): those that must be accurate; None is all."""
     a, scale, unfit = _scaled(a)
     if a.shape[0] <= max(SMALL, 3 * count):
         values, vectors = jnp.linalg.eigh(a)
@@ -65,14 +66,20 @@ def leading_symmetric(a: Array, count: int) -> tuple[Array, Array, Array]:
     elif count == 1:
         values, vectors = jax.custom_batching.sequential_vmap(_leading_pair)(a)
     else:
-        values, vectors = _one_by_one(_tridiagonalise, count)(a)
+        values, vectors = _one_by_one(
+            _tridiagonalise, count, _all if needed is None else lambda values: needed(scale * values)
+        )(a)
     residual = jnp.linalg.norm(a @ vectors - vectors * values, axis=0)
     return _or_nan(vectors, unfit), _or_nan(scale * values, unfit), _or_nan(scale * residual, unfit)
 
 
-def _one_by_one(process, count: int):
+def _all(values: Array) -> Array:
+    return jnp.ones(values.shape, bool)
+
+
+def _one_by_one(process, count: int, needed: Callable):
     """Under vmap, one matrix after the other: a batch waits for its slowest, and is 3 to 6 times slower on a CPU."""
-    return jax.custom_batching.sequential_vmap(partial(process, count=count))
+    return jax.custom_batching.sequential_vmap(partial(process, count=count, needed=needed))
 
 
 def _leading_triple(a: Array) -> tuple[Array, Array, Array]:
@@ -141,7 +148,7 @@ def _lanczos(apply: Callable[[Array], Array], size: int, dtype) -> tuple[Array, 
     return carry[2], carry[0][0]
 
 
-def _bidiagonalise(a: Array, count: int) -> tuple[Array, Array, Array]:
+def _bidiagonalise(a: Array, count: int, needed: Callable) -> tuple[Array, Array, Array]:
     """A V = U B and A' U = V B' + (next block) R e_last' with B small: its singular triples are those of A up to R."""
     rows, columns = a.shape
     block = count
@@ -169,7 +176,8 @@ def _bidiagonalise(a: Array, count: int) -> tuple[Array, Array, Array]:
             u, v, b, right, remainder, _ = carry
             x, s, yt = jnp.linalg.svd(b)
             residual = jnp.linalg.norm(remainder @ x[-block:, :count], axis=0)
-            finished = jnp.all(residual <= _accuracy(a.dtype) * s[0]) | (s[0] == 0) | ~jnp.isfinite(s[0])
+            found = (residual <= _accuracy(a.dtype) * s[0]) | ~needed(s[:count])
+            finished = jnp.all(found) | (s[0] == 0) | ~jnp.isfinite(s[0])
             u = _pad(u @ x[:, :kept], width)
             v = _pad(jnp.concatenate([v @ yt[:kept].T, right], axis=1), width)
             return u, v, _diagonal(s[:kept], width), s[:count], kept // block, cycles + 1, finished
@@ -194,7 +202,7 @@ def _bidiagonalise(a: Array, count: int) -> tuple[Array, Array, Array]:
     return carry[0][:, :count], carry[3], carry[1][:, :count]
 
 
-def _tridiagonalise(a: Array, count: int) -> tuple[Array, Array]:
+def _tridiagonalise(a: Array, count: int, needed: Callable) -> tuple[Array, Array]:
     """A Q = Q T + (next block) R e_last' with T small: its eigenpairs are those of A up to R."""
     size = a.shape[0]
     block = count
@@ -219,7 +227,8 @@ def _tridiagonalise(a: Array, count: int) -> tuple[Array, Array]:
             values, vectors = values[::-1], vectors[:, ::-1]
             residual = jnp.linalg.norm(remainder @ vectors[-block:, :count], axis=0)
             largest = jnp.max(jnp.abs(values))
-            finished = jnp.all(residual <= _accuracy(a.dtype) * largest) | (largest == 0) | ~jnp.isfinite(largest)
+            found = (residual <= _accuracy(a.dtype) * largest) | ~needed(values[:count])
+            finished = jnp.all(found) | (largest == 0) | ~jnp.isfinite(largest)
             q = _pad(jnp.concatenate([q @ vectors[:, :kept], following], axis=1), width)
             return q, _diagonal(values[:kept], width), values[:count], kept // block, cycles + 1, finished
 

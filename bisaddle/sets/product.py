@@ -27,6 +27,12 @@ class Product(ConvexSet):
     def blocks(self) -> list[ConvexSet]:
         return jax.tree.leaves(self.sets, is_leaf=_is_set)
 
+    def parts(self, *trees_of_x: PyTree) -> list[tuple[ConvexSet, tuple[PyTree, ...]]]:
+        """(block, what each tree holds for it) for every block."""
+        structure = jax.tree.structure(self.sets, is_leaf=_is_set)
+        columns = [structure.flatten_up_to(tree) for tree in trees_of_x]
+        return list(zip(self.blocks, zip(*columns, strict=True), strict=True))
+
     @property
     def capabilities(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return frozenset.intersection(*(block.capabilities for block in self.blocks))

@@ -11,6 +11,7 @@ from bisaddle.sets.balls import L1Ball, LinfBall
 from bisaddle.sets.base import Leaf, VectorSet, like, positive
 from bisaddle.sets.krylov import leading_singular
 from bisaddle.sets.matrix import MatrixSet, map_singular
+from bisaddle.sets.simplex import project_simplex
 
 
 class SingularSet(MatrixSet):
@@ -103,13 +104,18 @@ def check_count(count: int, size: int, name: str) -> None:
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def low_rank_nearest(v: Array, radius: Array, count: int) -> Array:
     """U diag(P(s)) W' for the leading triples of v, P the projection on the l1 ball; v if surely in the ball."""
-    u, s, w, _ = leading_singular(v, count)
+    u, s, w, _ = leading_singular(v, count, lambda s: _shrunk(s, radius) > 0)
     return _from_leading(v, radius, u, s, w)
+
+
+def _shrunk(s: Array, radius: Array) -> Array:
+    """Singular values projected on the l1 ball."""
+    return jnp.where(jnp.sum(s) <= radius, s, project_simplex(s, radius))
 
 
 def _from_leading(v: Array, radius: Array, u: Array, s: Array, w: Array) -> Array:
     inside = jnp.sum(s) + (min(v.shape) - s.size) * s[-1] <= radius
-    return jnp.where(inside, v, (u * L1Ball(radius).vector_project(s)) @ w.T)
+    return jnp.where(inside, v, (u * _shrunk(s, radius)) @ w.T)
 
 
 @low_rank_nearest.defjvp
@@ -117,9 +123,9 @@ def _low_rank_nearest_jvp(count, primals, tangents):
     """Along matrices of the rank of the answer, and not out of the ball: D = h - (I - UU') h (I - WW') - <n, h> n."""
     v, radius = primals
     h, _ = tangents
-    u, s, w, _ = leading_singular(v, count)
+    u, s, w, _ = leading_singular(v, count, lambda s: _shrunk(s, radius) > 0)
     answer = _from_leading(v, radius, u, s, w)
-    kept = L1Ball(radius).vector_project(s) > 0
+    kept = _shrunk(s, radius) > 0
     u, w = u * kept, w * kept
     left, right = u @ (u.T @ h), (h @ w) @ w.T
     along = left + right - u @ (u.T @ right)

@@ -12,7 +12,7 @@ from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
 from bisaddle.sets.krylov import SMALL, leading_symmetric
 from bisaddle.sets.matrix import MatrixSet, map_eigen, symmetric_part
 from bisaddle.sets.roots import decreasing_root
-from bisaddle.sets.simplex import Simplex
+from bisaddle.sets.simplex import Simplex, project_simplex
 from bisaddle.sets.spectral import check_count
 
 
@@ -149,8 +149,8 @@ def _rank(k) -> int:
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def low_rank_spectrahedral(v: Array, radius: Array, count: int) -> Array:
     """Q diag(P(values)) Q' for the leading eigenpairs of the symmetric part of v, P the projection on the simplex."""
-    q, values, _ = leading_symmetric(symmetric_part(v), count)
-    return symmetric_part((q * Simplex(radius).vector_project(values)) @ q.T)
+    q, values, _ = leading_symmetric(symmetric_part(v), count, lambda s: project_simplex(s, radius) > 0)
+    return symmetric_part((q * project_simplex(values, radius)) @ q.T)
 
 
 @low_rank_spectrahedral.defjvp
@@ -158,8 +158,8 @@ def _low_rank_spectrahedral_jvp(count, primals, tangents):
     """Along matrices of the rank and trace of the answer: D = h - (I - QQ') h (I - QQ') - <n, h> n."""
     v, radius = primals
     h = symmetric_part(tangents[0])
-    q, values, _ = leading_symmetric(symmetric_part(v), count)
-    weights = Simplex(radius).vector_project(values)
+    q, values, _ = leading_symmetric(symmetric_part(v), count, lambda s: project_simplex(s, radius) > 0)
+    weights = project_simplex(values, radius)
     inner = q * (weights > 0)
     left = inner @ (inner.T @ h)
     along = left + left.T - left @ inner @ inner.T
