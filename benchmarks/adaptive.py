@@ -154,7 +154,7 @@ def inspect(case: Case, tol: float, every: int, looks: int) -> None:
     print("k value " + " ".join(names))
     for _ in range(looks):
         numbers = " ".join(f"{name} {float(getattr(state, name)):.3g}" for name in names)
-        print(f"{int(state.k)} {float(state.value):.9g} {numbers} pairs {int(state.pairs.count)}")
+        print(f"{int(state.k)} {float(state.value):.9g} {numbers} pairs {int(state.pairs.filled)}")
         state = advance(problem, method, state, every)
 
 

@@ -207,7 +207,7 @@ def _block_gaps(x_set: ConvexSet, x: PyTree, Gx: PyTree, tau) -> tuple[list[Arra
         return [_x_gap(x_set, x, Gx, tau, "projection")], []
     if "lmo" in x_set.capabilities or not isinstance(x_set, Product):
         return [jnp.zeros((), trees.dtype_of(x))], [_x_gap(x_set, x, Gx, tau, "lmo")]
-    pairs = [_block_gaps(block, *parts, tau) for block, parts in x_set.parts(x, Gx)]
+    pairs = [_block_gaps(block, parts[0], parts[1], tau) for block, parts in x_set.parts(x, Gx)]
     return [r for residuals, _ in pairs for r in residuals], [g for _, gaps in pairs for g in gaps]
 
 

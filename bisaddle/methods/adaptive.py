@@ -26,6 +26,7 @@ TRIAL, REFINE, CENTRE, SAFEGUARD = range(4)
 HISTORY = 10
 TRIES = 30
 STALE = 100  # steps of x at one centre
+IDLE = 40  # centres without a smaller gap
 PRODUCTS = 32  # spent on an estimate of mu_g
 
 
@@ -34,6 +35,7 @@ class AdaptiveState(State):
 
     y0, mu       centre and weight of the proximal term in y            c_low, accuracy    of the inner solves
     target       the gap that the method works towards                  age                steps of x at this centre
+    best         the smallest gap at a centre                           idle               centres since then
     z, chart     coordinates of x, flat, and what they mean             Gx                 gradient of f_mu in x
     d, length    z + length d is tried next                             warm               the inner variables there
     """
@@ -57,6 +59,8 @@ class AdaptiveState(State):
     gap: Array
     last_shift: Array
     age: Array
+    best: Array
+    idle: Array
     mode: Array
     d: Array
     d0: Array
@@ -275,15 +279,21 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
         return _change(state, mode=CENTRE, warm=state.inner, plain_only=True, age=0)
     lower = jnp.where((shift > 0.5 * state.last_shift) & (age <= 10), jnp.maximum(mu / 4, 1e-6 * first), mu)
     new = jnp.where(stationary, jnp.where(age > 30, 4 * mu, lower), jnp.minimum(4 * mu, 1e12 * first))
+    # centres that go round in circles are given up: y0 stays, and mu -> 0, which is slower and always converges
+    idle = jnp.where(state.gap < 0.9 * state.best, 0, state.idle + 1)
+    circling = (idle >= IDLE) | (state.idle >= IDLE)
+    new = jnp.where(circling, jnp.where(stationary, mu / 4, mu), new)
     pairs = state.pairs._replace(filled=jnp.where(new == mu, state.pairs.filled, 0))
     return _change(
         state,
         mode=CENTRE,
         warm=state.inner,
         mu=new,
-        y0=where(stationary, state.y, state.y0),
+        y0=where(stationary & ~circling, state.y, state.y0),
         last_shift=jnp.where(stationary, shift, state.last_shift),
         pairs=pairs,
+        best=jnp.minimum(state.best, state.gap),
+        idle=jnp.where(circling, IDLE, idle),
     )
 
 
@@ -367,6 +377,8 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         gap=number(jnp.inf),
         last_shift=number(jnp.inf),
         age=counter(),
+        best=number(jnp.inf),
+        idle=counter(),
         mode=counter(),
         d=jnp.zeros_like(z),
         d0=jnp.zeros_like(z),

@@ -65,14 +65,14 @@ def evaluate(
 ) -> Evaluation:
     """theta, y and w to residuals in proportion to the accuracy, then value and gradient.
 
-    |g_theta|, |g_theta_theta w - f_theta| <= c_low accuracy min(1, mu_g),     y residual <= accuracy / 100
+    |g_theta|, |g_theta_theta w - f_theta| <= c_low accuracy min(1, mu_g),     y residual <= c_low accuracy / 10
     value = f - <w, g_theta> - h(y) - mu/2 |y - y0|^2:    the correction makes its error quadratic in that of theta
     """
     floor = 50 * jnp.finfo(trees.dtype_of(x)).eps
     tight = jnp.maximum(c_low * accuracy * jnp.minimum(1, warm.mu_g), floor)
     theta, g_theta, least, cost = solve_lower(problem, x, warm.theta, tight, cost)
     y, gradients, L_y, cost = ascend(
-        problem, x, theta, warm.y, y0, mu, jnp.maximum(0.01 * accuracy, floor), warm.L_y, cost
+        problem, x, theta, warm.y, y0, mu, jnp.maximum(0.1 * c_low * accuracy, floor), warm.L_y, cost
     )
     f_x, f_theta, f_y = gradients
     w, Gx, value = None, f_x, oracle.upper_value(problem, x, theta, y)
