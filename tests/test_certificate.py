@@ -47,7 +47,7 @@ def difference(given, wanted):
     return abs(float(given) - float(wanted)) / max(1.0, abs(float(wanted)))
 
 
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("measure", ["projection", "lmo"])
 @pytest.mark.parametrize("name", ALL_TWINS)
 def test_agrees_with_an_independent_computation(name, measure, record):
     for seed, (sigma, tau) in enumerate([(1.0, 1.0), (0.3, 2.0), (10.0, 0.05)]):

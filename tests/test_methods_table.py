@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import bisaddle as bs
-from bisaddle.methods.base import About, able, kind_of, public_methods
+from bisaddle.methods.base import EITHER, About, able, kind_of, public_methods
 from tests.registry import METHODS, PROBLEMS
 
 EXAMPLES = {"bilevel saddle": "logistic", "saddle": "wavy saddle", "bilevel": "generator"}
@@ -18,7 +18,7 @@ def test_every_method_declares_what_it_is_for(name):
     about = public_methods()[name].about
     assert isinstance(about, About)
     assert about.problems and set(about.problems) <= set(EXAMPLES)
-    assert about.x_oracle in ("project", "lmo") and about.loops in ("single", "double")
+    assert about.x_oracle in ("project", "lmo", EITHER) and about.loops in ("single", "double")
     for words in (about.second_order, about.complexity, about.steps):
         assert words and len(words) < 90
     assert re.fullmatch(r"[A-Z][A-Za-z]*\d\d[a-z]?", about.reference)
@@ -92,7 +92,7 @@ def test_a_set_without_a_projection_leaves_the_methods_with_an_lmo(kind):
     for name in METHODS:
         about = public_methods()[name].about
         if kind in about.problems:
-            assert (name in able(problem)) == (about.x_oracle == "lmo")
+            assert (name in able(problem)) == (about.x_oracle in ("lmo", EITHER))
 
 
 def test_a_problem_of_neither_kind_is_for_methods_that_take_both():

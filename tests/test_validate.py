@@ -329,7 +329,7 @@ def _saddle(x_set, y_set):
 def test_a_projection_method_refuses_a_set_without_projection_and_names_the_other_method():
     with pytest.raises(ValueError, match="FullyProjected needs project on x_set: OnlyLmo has no project") as caught:
         bs.methods.FullyProjected(STEPS).init(*_saddle(OnlyLmo(), bs.sets.Simplex()))
-    assert "(it has: lmo); use OneSidedProjectionFree" in str(caught.value)
+    assert "(it has: lmo); use Adaptive, OneSidedProjectionFree" in str(caught.value)
 
 
 def test_a_projection_free_method_refuses_a_set_without_lmo_and_names_the_other_method():
