@@ -9,7 +9,7 @@ from adaptive_dense import onto_l1, onto_simplex
 import bisaddle as bs
 
 # rows of x (what is known of a task), columns (what a task's weights are), tasks
-SIZES = {"30 x 12": (30, 12, 25), "60 x 30": (60, 30, 40), "300 x 200": (300, 200, 60)}
+SIZES = {"30 x 12": (30, 12, 25), "60 x 30": (60, 30, 40), "300 x 200": (300, 200, 20)}
 
 
 def upper(x, theta, y, d):
