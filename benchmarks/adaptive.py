@@ -4,9 +4,9 @@
     python benchmarks/adaptive.py --hard
     python benchmarks/adaptive.py --inspect "lifted CB2 s3" --tol 1e-8
 
-Every instance is solved to a gap of 1e-6 and of 1e-8, the latter recorded every 4 steps; calls are gradients of f and g, Hessian
-and cross products up to the first record within a goal, in the run to 1e-8. The gap of the answer is computed again in
-NumPy with dense solves (adaptive_dense.py). Settings were chosen on training seeds; held-out seeds are run once.
+Every instance is solved to gaps of 1e-6 and of 1e-8, the latter recorded every 4 steps; calls are gradients of f and g,
+Hessian and cross products up to the first record within a goal, in the run to 1e-8. The gap of the answer is computed
+again in NumPy by dense solves (adaptive_dense.py). Settings were chosen on training seeds; held-out ones are run once.
 Without BISADDLE_DATA the families of real data are left out.
 """
 

@@ -229,7 +229,7 @@ def _refined(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[Adap
     before = state.target
     state = _moved(state, tried, history=state.history.at[0].set(tried.value))
     space = Space(problem.x_set, state.x, state.chart)
-    x_gap, _ = space.gap(state.z, state.x, state.Gx)
+    x_gap, _ = space.gap(state.z, state.x, state.Gx, space.vertices(state.Gx))
     good = x_gap + _y_gap(problem, state) + 0.01 * change <= before
     floor = 100 * jnp.finfo(tried.Gz.dtype).eps
     return _change(
@@ -255,12 +255,13 @@ def _safeguarded(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[
 def _plan(problem: Problem, state: AdaptiveState) -> AdaptiveState:
     """From an accepted point: what to evaluate next."""
     space = Space(problem.x_set, state.x, state.chart)
+    vertices = space.vertices(state.Gx)
     if space.has_atoms:
-        chart, z, grew = space.grown(state.z, state.x, state.Gx)
+        chart, z, grew = space.grown(state.z, state.x, state.Gx, vertices)
         pairs = state.pairs._replace(filled=jnp.where(grew, 0, state.pairs.filled))
-        state = _change(state, chart=chart, z=z, pairs=pairs, cost=state.cost.plus(lmos=space.lmos))
+        state = _change(state, chart=chart, z=z, pairs=pairs)
         space = Space(problem.x_set, state.x, state.chart)
-    x_gap, size = space.gap(state.z, state.x, state.Gx)
+    x_gap, size = space.gap(state.z, state.x, state.Gx, vertices)
     shift = state.mu * trees.norm(trees.subtract(state.y, state.y0)) if problem.y_set is not None else 0 * x_gap
     gap = x_gap + _y_gap(problem, state)
     accuracy = size + 0.1 * shift + 0.1 * state.target
@@ -279,7 +280,7 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
         return _change(state, mode=CENTRE, warm=state.inner, plain_only=True, age=0)
     lower = jnp.where((shift > 0.5 * state.last_shift) & (age <= 10), jnp.maximum(mu / 4, 1e-6 * first), mu)
     new = jnp.where(stationary, jnp.where(age > 30, 4 * mu, lower), jnp.minimum(4 * mu, 1e12 * first))
-    # centres that go round in circles are given up: y0 stays, and mu -> 0, which is slower and always converges
+    # centres that go round in circles are given up: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
     idle = jnp.where(state.gap < 0.9 * state.best, 0, state.idle + 1)
     circling = (idle >= IDLE) | (state.idle >= IDLE)
     new = jnp.where(circling, jnp.where(stationary, mu / 4, mu), new)

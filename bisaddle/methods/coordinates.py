@@ -99,15 +99,20 @@ class Space:
                 square += trees.dot(away, away)
         return jnp.sqrt(square)
 
-    def gap(self, z: Array, x: PyTree, Gx: PyTree) -> tuple[Array, Array]:
+    def vertices(self, Gx: PyTree) -> list[PyTree]:
+        """What the LMO gives for the blocks of atoms; None for the others."""
+        blocks = zip(self.blocks, self.split(Gx), self.chart, strict=True)
+        return [None if atoms is None else block.lmo(g) for block, g, atoms in blocks]
+
+    def gap(self, z: Array, x: PyTree, Gx: PyTree, vertices: list[PyTree]) -> tuple[Array, Array]:
         """(gap, size): the residual of the blocks that project plus the Frank-Wolfe gaps of the others.
 
         size is on the scale of the gradient: Frank-Wolfe gaps divided by the diameters.
         """
         gap = size = self.residual(z, self.pull(Gx))
-        for block, place, g, atoms in zip(self.blocks, self.split(x), self.split(Gx), self.chart, strict=True):
-            if atoms is not None:
-                whole = trees.dot(g, trees.subtract(place, block.lmo(g)))
+        for block, place, g, vertex in zip(self.blocks, self.split(x), self.split(Gx), vertices, strict=True):
+            if vertex is not None:
+                whole = trees.dot(g, trees.subtract(place, vertex))
                 gap, size = gap + whole, size + whole / jnp.maximum(block.diameter(place), 1e-30)
         return gap, size
 
@@ -120,14 +125,13 @@ class Space:
         """LMO calls at a look for new vertices."""
         return sum(atoms is not None for atoms in self.chart)
 
-    def grown(self, z: Array, x: PyTree, Gx: PyTree) -> tuple[Chart, Array, Array]:
+    def grown(self, z: Array, x: PyTree, Gx: PyTree, vertices: list[PyTree]) -> tuple[Chart, Array, Array]:
         """(chart, z, whether it grew), with the vertices that promise more than the atoms at hand."""
         charts, parts, grew = [], [], jnp.asarray(False)
-        for block, part, place, g, atoms in zip(
-            self.blocks, self._shaped(z), self.split(x), self.split(Gx), self.chart, strict=True
+        for vertex, part, place, g, atoms in zip(
+            vertices, self._shaped(z), self.split(x), self.split(Gx), self.chart, strict=True
         ):
             if atoms is not None:
-                vertex = block.lmo(g)
                 whole = trees.dot(g, trees.subtract(place, vertex))
                 wanted = whole > WORTH * jnp.maximum(_within(part, _scores(g, atoms), atoms), 0)
                 atoms, part = lax.cond(wanted, _with_vertex, lambda v, a, c: (a, c), vertex, atoms, part)
