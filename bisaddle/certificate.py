@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
 from bisaddle.degenerate import free_parts
-from bisaddle.lower import DENSE_LIMIT, Implicit, implicit, least_curvature, linear_solver, operator_norm
+from bisaddle.lower import DENSE_LIMIT, Implicit, dense_norm, implicit, least_curvature, linear_solver, operator_norm
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.product import Product
@@ -109,8 +109,8 @@ def certify(
 
     Solves the lower level and the linear system itself, from the point's theta, to residual norms `accuracy` (0: until
     rounding stops it). error_bound is what those residuals can do to the gradients, to first order: the norms of the
-    maps from the ones to the others, by power iteration, doubled; rounding is added. Up to 128 lower variables the maps
-    are taken as they stand, beyond as products of |J|, |g_theta_x| and 1 / mu_g.
+    maps from the ones to the others, doubled; rounding is added. Up to 128 lower variables the maps are taken as they
+    stand, from their matrices; beyond as products of |J|, |g_theta_x| (by power iteration) and 1 / mu_g.
     """
     check_measure(measure, sigma, tau)
     check_problem_at(problem, point, feasible=False)
@@ -249,8 +249,9 @@ def _gradient_errors(problem: Problem, x: PyTree, y: PyTree, solved: Implicit) -
 
     lower = solved.lower_residual + 4 * epsilon * trees.norm(oracle.hessian_product(problem, x, theta, theta))
     linear = solved.linear_residual + 4 * epsilon * trees.norm(solved.f_theta)
-    C = 2 * operator_norm(cross, theta)
-    if trees.size(theta) <= DENSE_LIMIT:
+    small = trees.size(theta) <= DENSE_LIMIT
+    C = 2 * (dense_norm if small else operator_norm)(cross, theta)
+    if small:
         solver = linear_solver(problem, x, theta)
 
         def inverse(e):
@@ -260,8 +261,8 @@ def _gradient_errors(problem: Problem, x: PyTree, y: PyTree, solved: Implicit) -
             """From g_theta to the errors of Gx and Gy, at both ends."""
             return [(trees.add_scaled(G, 1.0, cross(inverse(r))), f_y) for G, r, f_y in J(inverse(e))]
 
-        y_error = 2 * operator_norm(through, theta) * lower
-        x_error = y_error + 2 * operator_norm(lambda e: cross(inverse(e)), theta) * linear
+        y_error = 2 * dense_norm(through, theta) * lower
+        x_error = y_error + 2 * dense_norm(lambda e: cross(inverse(e)), theta) * linear
         # a Hessian whose least eigenvalue is lost in rounding cannot be certified, whatever the norms say
         y_error = jnp.where(jnp.isnan(mu_g), jnp.nan, y_error)
     else:

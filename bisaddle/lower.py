@@ -222,3 +222,10 @@ def operator_norm(linear: Callable[[PyTree], PyTree], like: PyTree, iterations: 
     start = unit(trees.random_like(jax.random.key(1), like))
     v = lax.fori_loop(0, iterations, lambda _, v: unit(transpose(linear(v))[0]), start)
     return trees.norm(linear(v))
+
+
+def dense_norm(linear: Callable[[PyTree], PyTree], like: PyTree) -> Array:
+    """|A| of a linear map on small trees shaped like `like`, from its matrix."""
+    flat, unravel = ravel_pytree(like)
+    rows = jax.vmap(lambda e: ravel_pytree(linear(unravel(e)))[0])(jnp.eye(flat.size, dtype=flat.dtype))
+    return jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(rows @ rows.T)[-1], 0))

@@ -241,7 +241,9 @@ def _refined(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[Adap
 
 
 def _centred(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
-    return _moved(state, tried, history=_only(tried.value), age=0), jnp.asarray(True)
+    steepest = jnp.maximum(jnp.max(jnp.abs(tried.Gz)), jnp.finfo(tried.Gz.dtype).tiny)
+    tau = jnp.where(state.tau == 0, jnp.minimum(1, 1 / steepest), state.tau)  # at the start
+    return _moved(state, tried, history=_only(tried.value), age=0, tau=tau), jnp.asarray(True)
 
 
 def _safeguarded(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
@@ -334,7 +336,7 @@ def _only(value: Array) -> Array:
 
 @jax.jit
 def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
-    """mu from how far the maximiser over Y moves, and the first evaluation."""
+    """mu from how far the maximiser over Y moves; the first step evaluates f_mu at the start."""
     x, dtype = start.x, trees.dtype_of(start.x)
     chart, z = first_chart(problem.x_set, x)
     number = partial(jnp.asarray, dtype=dtype)
@@ -350,27 +352,25 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
     mu = number(1)
     if problem.y_set is not None:
         mu, cost = first_weight(problem, start, inner.theta, Gx, f_y, mu_g, cost)
-    found = evaluate(problem, x, inner, start.y, mu, rough, rough, cost)
-    steepest = jnp.max(jnp.abs(Space(problem.x_set, x, chart).pull(found.Gx)))
     zero, no = number(0), jnp.asarray(False)
-    state = AdaptiveState(
+    return AdaptiveState(
         k=counter(),
         x=x,
-        theta=found.inner.theta,
-        y=found.inner.y,
-        w=found.inner.w,
-        value=found.value,
+        theta=inner.theta,
+        y=start.y,
+        w=inner.w,
+        value=zero,
         z=z,
         chart=chart,
-        Gx=found.Gx,
-        f_y=found.f_y,
+        Gx=Gx,
+        f_y=f_y,
         y0=start.y,
         mu=mu,
         first_mu=mu,
-        L_y=found.inner.L_y,
-        mu_g=found.inner.mu_g,
-        tau=jnp.minimum(1, 1 / jnp.maximum(steepest, jnp.finfo(dtype).tiny)),
-        history=_only(found.value),
+        L_y=inner.L_y,
+        mu_g=mu_g,
+        tau=zero,
+        history=_only(zero),
         pairs=Pairs.empty(z),
         c_low=rough,
         accuracy=rough,
@@ -380,7 +380,7 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         age=counter(),
         best=number(jnp.inf),
         idle=counter(),
-        mode=counter(),
+        mode=counter() + CENTRE,
         d=jnp.zeros_like(z),
         d0=jnp.zeros_like(z),
         length=number(1),
@@ -388,7 +388,6 @@ def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
         tries=counter(),
         quasi_newton=no,
         plain_only=no,
-        warm=found.inner,
-        cost=found.cost,
+        warm=inner,
+        cost=cost,
     )
-    return _plan(problem, state)
