@@ -32,6 +32,7 @@ ALLOWED = {
     "datasets": {"apps"},
 }
 ALLOWED["solve"] = set(ALLOWED) - {"apps", "datasets"}
+ALLOWED["experiments"] = set(ALLOWED)
 
 # what a module may import when it is loaded; extras are imported inside the function that needs them
 CORE = {"jax", "jaxtyping", "equinox", "lineax", "numpy"}
