@@ -35,6 +35,7 @@ ALLOWED = {
 ALLOWED["loop"] = {"trees", "problem", "progress", "result", "methods.base"}
 ALLOWED["several"] = {"problem", "sets", "progress", "result", "methods.base", "loop"}
 ALLOWED["solve"] = set(ALLOWED) - {"apps", "datasets"}
+ALLOWED["experiments"] = set(ALLOWED)
 
 # what a module may import when it is loaded; extras are imported inside the function that needs them
 CORE = {"jax", "jaxtyping", "equinox", "lineax", "numpy"}
