@@ -1,0 +1,91 @@
+"""What the terminal shows: tables, numbers, progress with the gap and the time left. Notes go to stderr."""
+
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+
+def console(stderr: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def note(text: str) -> None:
+    """A remark beside the output; never on stdout, which --json keeps for itself."""
+    click.echo(text, err=True)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, right: int = 1) -> None:
+    """A table; the columns from number `right` on are numbers. Cells are text, not markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
+    shown.show_header = any(heads)
+    for i, head in enumerate(heads):
+        shown.add_column(head, justify="right" if i >= right else "left", overflow="fold", no_wrap=i == 0)
+    for row in rows:
+        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    console().print(shown)
+
+
+def show_json(document: Any) -> None:
+    click.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def short(number: float | None) -> str:
+    """Three digits; a dash for what is not a number."""
+    return "-" if number is None or math.isnan(number) else f"{number:.2e}"
+
+
+class Progress:
+    """with Progress(text, quiet) as bar: bar.show(fraction, text, gap). A bar where stderr is a terminal.
+
+    quiet: none at all. The time left is what the time so far and the fraction done say.
+    """
+
+    def __init__(self, text: str, quiet: bool = False):
+        self.text, self.bar, self.begin = text, None, time.perf_counter()
+        screen = console(stderr=True)
+        if quiet or not screen.is_terminal:
+            return
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None if screen.width > 100 else 16),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[gap]}"),
+            TextColumn("{task.fields[left]}"),
+        )
+        self.bar: Any = RichProgress(*columns, console=screen, transient=True)
+        self.task = self.bar.add_task(text, total=1.0, gap="", left="")
+
+    def __enter__(self) -> "Progress":
+        if self.bar is not None:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def show(self, fraction: float, text: str | None = None, gap: float | None = None) -> None:
+        if self.bar is None:
+            return
+        fraction = min(max(fraction, 0.0), 1.0)
+        elapsed = time.perf_counter() - self.begin
+        left = f"{_clock(elapsed * (1 - fraction) / fraction)} left" if fraction > 0.01 else f"{_clock(elapsed)}"
+        words = {"description": self.text if text is None else text, "left": left}
+        self.bar.update(self.task, completed=fraction, gap="" if gap is None else f"gap {gap:.1e}", **words)
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
