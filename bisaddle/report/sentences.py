@@ -23,4 +23,4 @@ def certificate_sentence(certificate: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "an unknown amount" if value is None else f"{value:.2e}"
+    return "an unknown amount" if value is None else "0" if value == 0 else f"{value:.2e}"

@@ -1,0 +1,172 @@
+// Tables, maps and configurations. Every number carries the run and the key it comes from.
+
+function valueAt(run, path) {
+  return path.split(".").reduce((part, key) => (part === null || part === undefined ? null : part[key]), run);
+}
+
+// a data set by its short name and by what it really is
+const datasetTitle = ({ dataset, dataset_label: label }) => (label.toLowerCase().startsWith(dataset) ? label : `${dataset}: ${label}`);
+
+function numberCell(row, run, path, best = false) {
+  // the last of a column is the end of the curve
+  const found = valueAt(run, path), value = Array.isArray(found) ? found[found.length - 1] : found;
+  const cell = element("td", { class: best ? "num best" : "num", "data-run": run.number, "data-key": path }, row, brief(value));
+  if (value !== null && value !== undefined) {
+    cell.setAttribute("data-value", JSON.stringify(value));
+    cell.setAttribute("title", String(value));
+  }
+  return cell;
+}
+
+function drawFinal(place, runs, manySeeds) {
+  const table = element("table", { class: "final" });
+  const head = element("tr", {}, element("thead", {}, table));
+  const names = ["method", ...(manySeeds ? ["seed"] : []), "nu", "gap at the end", "best gap", "mean log10 gap", "worst-task value",
+    "steps", "products", "seconds", "remarks"];
+  for (const name of names) element("th", { class: name === "remarks" ? "words" : "" }, head, name);
+  const body = element("tbody", {}, table);
+  let last = null;
+  for (const run of runs) {
+    const rivals = runs.filter((other) => other.dataset === run.dataset && other.seed === run.seed);
+    const least = (path) => Math.min(...rivals.map((other) => valueAt(other, path)).filter((v) => v !== null && v !== undefined));
+    if (run.dataset !== last) {
+      element("th", { colspan: names.length, class: "group" }, element("tr", {}, body), datasetTitle(run));
+      last = run.dataset;
+    }
+    const row = element("tr", {}, body);
+    const name = element("td", {}, row);
+    element("span", { class: "swatch", style: `background:${DATA.styles[run.method].colour}` }, name);
+    name.append(run.label);
+    if (manySeeds) element("td", { class: "num" }, row, String(run.seed));
+    numberCell(row, run, "nu");
+    for (const path of ["final.gap", "final.best_gap", "final.mean_log10_gap", "final.worst_value"]) {
+      numberCell(row, run, path, valueAt(run, path) === least(path));
+    }
+    for (const path of ["steps", "curve.hvps", "curve.seconds"]) numberCell(row, run, path);
+    const remarks = element("td", { class: "words" }, row);
+    if (run.final.corner) element("span", { class: "corner", title: run.final.corner_sentence || "" }, remarks, "degenerate corner");
+    if (run.partial) element("span", { class: "corner" }, remarks, "interrupted");
+  }
+  place.replaceChildren(table);
+}
+
+function drawCertificates(place, runs, manySeeds) {
+  const open = new Set([...place.querySelectorAll("details[open]")].map((d) => d.dataset.dataset));
+  place.replaceChildren();
+  for (const dataset of DATA.datasets) {
+    const here = runs.filter((run) => run.dataset === dataset);
+    if (!here.length) continue;
+    const details = element("details", { "data-dataset": dataset }, place);
+    details.open = open.size ? open.has(dataset) : !place.querySelector("details[open]");
+    element("summary", {}, details, `${datasetTitle(here[0])} (${here.length})`);
+    const list = element("div", {}, details);
+    for (const run of here) {
+      const line = element("p", {}, list);
+      element("b", {}, line, run.label + (manySeeds ? `, seed ${run.seed}` : ""));
+      line.append(`. ${run.sentence}`);
+      if (run.final.corner) element("span", { class: "corner" }, line, run.final.corner_sentence || "degenerate corner");
+    }
+  }
+}
+
+const MAP_COLOURS = ["#2f7ed8", "#c2410c", "#7c3aed", "#0f766e", "#a16207", "#be185d", "#475569"];
+
+// one map for each data set, experiment and cap: a cell a setting, its colour the order of the methods
+function drawMaps(place) {
+  const all = DATA.sensitivity;
+  if (!all.length) { document.getElementById("sensitivity").remove(); return; }
+  const orders = new Map();
+  for (const one of all) orders.set(one.order.join(" < "), (orders.get(one.order.join(" < ")) || 0) + 1);
+  const names = [...orders.keys()].sort((a, b) => (b === "opf < fp < morbit") - (a === "opf < fp < morbit") || orders.get(b) - orders.get(a));
+  const colour = (one) => MAP_COLOURS[Math.min(names.indexOf(one.order.join(" < ")), MAP_COLOURS.length - 1)];
+  const keys = element("div", { class: "keys" }, place);
+  for (const name of names) {
+    const key = element("span", {}, keys);
+    element("span", { class: "swatch", style: `background:${MAP_COLOURS[Math.min(names.indexOf(name), MAP_COLOURS.length - 1)]}` }, key);
+    key.append(`${name.toUpperCase().replaceAll("MORBIT", "MORBiT")}: ${orders.get(name)} of ${all.length}`
+      + (name === "opf < fp < morbit" ? " (the paper's order)" : ""));
+  }
+  const shared = ["dataset", "experiment"];
+  const groupOf = (one) => [...shared.map((key) => one.setting[key]).filter((v) => v !== undefined),
+    one.cap === null || one.cap === undefined ? "nu over the whole grid" : `nu at most ${one.cap}`].join(", ");
+  const groups = new Map();
+  for (const one of all) groups.set(groupOf(one), [...(groups.get(groupOf(one)) || []), one]);
+  const maps = element("div", { class: "maps" }, place);
+  for (const [name, members] of groups) drawMap(element("div", { class: "map" }, maps), name, members, shared, colour);
+  const details = element("details", {}, place);
+  element("summary", {}, details, "All settings as a table");
+  const scroll = element("div", { class: "scroll" }, details), table = element("table", {}, scroll);
+  const methods = [...new Set(all.flatMap((one) => Object.keys(one.gaps)))], settings = [...new Set(all.flatMap((one) => Object.keys(one.setting)))];
+  const head = element("tr", {}, table);
+  for (const title of [...settings, "nu cap", ...methods.map((m) => `gap ${m}`), "order"]) element("th", {}, head, title);
+  all.forEach((one, i) => {
+    const row = element("tr", {}, table);
+    for (const key of settings) element("td", {}, row, settingText(one.setting[key]));
+    element("td", {}, row, one.cap === null || one.cap === undefined ? "none" : String(one.cap));
+    for (const m of methods) {
+      const cell = element("td", { class: "num", "data-setting": i, "data-key": m }, row, brief(one.gaps[m]));
+      if (typeof one.gaps[m] === "number") cell.setAttribute("data-value", JSON.stringify(one.gaps[m]));
+    }
+    element("td", { class: "words" }, row, one.order.join(" < "));
+  });
+}
+
+const settingText = (value) => (value === undefined ? "" : value !== null && typeof value === "object" ? JSON.stringify(value) : String(value));
+
+function drawMap(place, name, members, shared, colour) {
+  element("h3", {}, place, name);
+  const claimed = members.filter((one) => one.order.join() === "opf,fp,morbit").length;
+  element("p", { class: "note" }, place, `the paper's order in ${claimed} of ${members.length}`);
+  const values = (key) => [...new Set(members.map((one) => settingText(one.setting[key])))];
+  const free = Object.keys(members[0].setting).filter((key) => !shared.includes(key) && values(key).length > 1);
+  // columns: as few of the last keys as make a map that is not too wide
+  const across = [];
+  while (free.length > 1 && [...across, free[free.length - 1]].reduce((n, key) => n * values(key).length, 1) <= 8) across.unshift(free.pop());
+  if (!across.length && free.length) across.unshift(free.pop());
+  const text = (one, keys) => keys.map((key) => settingText(one.setting[key])).join(" · ");
+  const columns = [...new Set(members.map((one) => text(one, across)))], rows = [...new Set(members.map((one) => text(one, free)))];
+  const table = element("table", {}, place);
+  const head = element("tr", {}, table);
+  element("th", {}, head, `${free.join(" · ")} ↓  ${across.join(" · ")} →`);
+  for (const column of columns) element("th", {}, head, column);
+  for (const rowText of rows) {
+    const row = element("tr", {}, table);
+    element("th", {}, row, rowText);
+    for (const column of columns) {
+      const one = members.find((m) => text(m, free) === rowText && text(m, across) === column);
+      const title = one && [name, ...Object.entries(one.setting).map(([k, v]) => `${k} ${settingText(v)}`),
+        ...one.order.map((m) => `${m}: gap ${brief(one.gaps[m])}`)].join("\n");
+      element("td", one ? { class: "cell", style: `background:${colour(one)}`, title } : {}, row, one ? one.order[0].toUpperCase().slice(0, 3) : "");
+    }
+  }
+}
+
+// settings that all runs share in one table, the rest by configuration
+function drawConfiguration(place, more) {
+  const keys = [...new Set(DATA.configs.flatMap((config) => Object.keys(config)))];
+  const table = element("table", {});
+  const seeds = [...new Set(DATA.runs.map((run) => run.seed))].sort((a, b) => a - b);
+  const rows = [["seeds", seeds.join(", ")]];
+  for (const key of keys) {
+    const values = [...new Set(DATA.configs.map((config) => (key in config ? settingText(config[key]) : "not set")))];
+    rows.push([key, values.length === 1 ? values[0] : values.length <= 4 ? values.join("  |  ") : `${values.length} values, see below`]);
+  }
+  for (const [key, value] of rows) {
+    const row = element("tr", {}, table);
+    element("td", {}, row, key);
+    element("td", { class: "wrap" }, row, value);
+  }
+  place.replaceChildren(table);
+  const details = element("details", {}, more);
+  element("summary", {}, details, `Every configuration in full (${DATA.configs.length})`);
+  details.addEventListener("toggle", () => {
+    if (details.childElementCount > 1) return;
+    DATA.configs.forEach((config, i) => {
+      const runs = DATA.runs.filter((run) => run.config === i);
+      const inner = element("details", {}, details);
+      const seen = [...new Set(runs.map((run) => `${run.label} on ${run.dataset}`))];
+      element("summary", {}, inner, seen.slice(0, 3).join("; ") + (seen.length > 3 ? ` and ${seen.length - 3} more` : ""));
+      element("pre", {}, inner, JSON.stringify(config, null, 1));
+    });
+  });
+}
