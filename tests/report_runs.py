@@ -82,7 +82,7 @@ def made_run(experiment, dataset, method, nu, seed=0, tuned=True, figure="fig1",
         "config": config,
         "curve": {name: column.tolist() for name, column in columns.items()},
         "final": final,
-        "certificate": certificate,
+        "certificate": certificate if tuned else None,
     }
 
 

@@ -8,11 +8,13 @@ from bisaddle.cli.completion import completion
 from bisaddle.cli.data import data
 from bisaddle.cli.errors import Commands
 from bisaddle.cli.lists import info, methods, sets
+from bisaddle.cli.reproducing import report, reproduce, run
 from bisaddle.cli.solving import certify, solve
 
 EPILOG = """\b
 Exit codes: 0 certified or completed, 1 not converged, 2 usage, 3 data.
-Example: bisaddle solve multitask houses.csv --task-column region --target price
+Example: bisaddle reproduce --quick
+         bisaddle solve multitask houses.csv --task-column region --target price
 """
 
 
@@ -29,5 +31,5 @@ def app(traceback: bool) -> None:
     """
 
 
-for command in (solve, certify, data, methods, sets, info, completion):
+for command in (reproduce, run, solve, certify, report, data, methods, sets, info, completion):
     app.add_command(command)

@@ -12,6 +12,8 @@ from bisaddle.report.sentences import certificate_sentence
 from bisaddle.report.style import FIGURES, group_of, in_order, styles
 
 COLUMNS = ("k", "seconds", "hvps", "gap", "gap_projection", "gap_paper", "x_gap", "y_gap", "worst_value", "corner")
+# what the page needs of a run that was not chosen
+SCALARS = ("gap", "best_gap", "mean_log10_gap", "worst_value", "corner")
 # a curve keeps about this many points on a linear and as many on a logarithmic axis
 KEPT = 110
 TITLE = "Saddle problems with bilevel structure: the experiments of section 6"
@@ -47,17 +49,17 @@ def document(
     configs: list[str] = []
     shown = []
     for number, run in enumerate(runs):
-        config = json.dumps(run["config"], sort_keys=True)
-        if config not in configs:
-            configs.append(config)
-        kept = {key: value for key, value in run.items() if key not in ("config", "curve")}
-        kept |= {
-            "number": number,
-            "group": group_of(run),
-            "config": configs.index(config),
-            "sentence": certificate_sentence(run["certificate"]),
-            # a run of the grid that was not chosen is a point in the map of nu, not a curve
-            "curve": thinned(run["curve"]) if run.get("tuned") else None,
+        kept = {key: value for key, value in run.items() if key not in ("config", "curve", "final")}
+        kept |= {"number": number, "group": group_of(run), "config": None, "curve": None, "sentence": ""}
+        # a run of the grid that was not chosen is a point in the map of nu, not a curve
+        if run.get("tuned"):
+            config = json.dumps(run["config"], sort_keys=True)
+            if config not in configs:
+                configs.append(config)
+            sentence = certificate_sentence(run["certificate"] or {})
+            kept |= {"config": configs.index(config), "curve": thinned(run["curve"]), "sentence": sentence}
+        kept["final"] = {
+            key: value for key, value in run["final"].items() if key != "x" and (run.get("tuned") or key in SCALARS)
         }
         shown.append(kept)
     return {

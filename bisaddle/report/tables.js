@@ -65,6 +65,8 @@ function drawCertificates(place, runs, manySeeds) {
       element("b", {}, line, run.label + (manySeeds ? `, seed ${run.seed}` : ""));
       line.append(`. ${run.sentence}`);
       if (run.final.corner) element("span", { class: "corner" }, line, run.final.corner_sentence || "degenerate corner");
+      if (run.final.y && run.final.lam) element("div", { class: "note" }, list, "task weights y " + run.final.y.map(brief).join(", ")
+        + "; own shares lambda " + run.final.lam.map(brief).join(", "));
     }
   }
 }
@@ -141,15 +143,24 @@ function drawMap(place, name, members, shared, colour) {
   }
 }
 
-// settings that all runs share in one table, the rest by configuration
+// {a: {b: 1}} -> {"a.b": 1}
+function flat(value, name = "", found = {}) {
+  if (value !== null && typeof value === "object" && !Array.isArray(value)) {
+    for (const [key, inner] of Object.entries(value)) flat(inner, name ? `${name}.${key}` : key, found);
+  } else found[name] = settingText(value);
+  return found;
+}
+
+// a line a setting: one value if all runs share it, a few, or how many; each configuration in full below
 function drawConfiguration(place, more) {
-  const keys = [...new Set(DATA.configs.flatMap((config) => Object.keys(config)))];
+  const configs = DATA.configs.map((config) => flat(config));
+  const keys = [...new Set(configs.flatMap((config) => Object.keys(config)))];
   const table = element("table", {});
   const seeds = [...new Set(DATA.runs.map((run) => run.seed))].sort((a, b) => a - b);
   const rows = [["seeds", seeds.join(", ")]];
   for (const key of keys) {
-    const values = [...new Set(DATA.configs.map((config) => (key in config ? settingText(config[key]) : "not set")))];
-    rows.push([key, values.length === 1 ? values[0] : values.length <= 4 ? values.join("  |  ") : `${values.length} values, see below`]);
+    const values = [...new Set(configs.filter((config) => key in config).map((config) => config[key]))];
+    rows.push([key, values.length === 1 ? values[0] : values.join(" | ").length <= 120 ? values.join(" | ") : `${values.length} values, see below`]);
   }
   for (const [key, value] of rows) {
     const row = element("tr", {}, table);
@@ -162,9 +173,8 @@ function drawConfiguration(place, more) {
   details.addEventListener("toggle", () => {
     if (details.childElementCount > 1) return;
     DATA.configs.forEach((config, i) => {
-      const runs = DATA.runs.filter((run) => run.config === i);
       const inner = element("details", {}, details);
-      const seen = [...new Set(runs.map((run) => `${run.label} on ${run.dataset}`))];
+      const seen = DATA.runs.filter((run) => run.config === i).map((run) => `${run.experiment}, ${run.label}, seed ${run.seed}`);
       element("summary", {}, inner, seen.slice(0, 3).join("; ") + (seen.length > 3 ? ` and ${seen.length - 3} more` : ""));
       element("pre", {}, inner, JSON.stringify(config, null, 1));
     });

@@ -1,0 +1,86 @@
+"""What a comparison leaves behind: a folder with numbers, figures, a page and an account; and a table on the screen."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bisaddle.cli import screen
+
+PAGE, ACCOUNT, SENSITIVITY = "report.html", "REPRODUCTION.md", "sensitivity.json"
+
+
+def write_all(runs: list[dict], folder: Path, account: bool) -> dict[str, Path]:
+    """results.json and .csv, figures, the page, and REPRODUCTION.md where the runs are those of the paper."""
+    from bisaddle import experiments, report
+    from bisaddle.experiments import reproduction
+
+    written = {"results": experiments.save(runs, folder)}
+    maps = read_sensitivity(folder)
+    try:
+        figures = report.figures(runs, folder)
+    except ImportError as error:
+        screen.note(f"no figures as PNG and PDF: {error}")
+        figures = ()
+    if figures:
+        written["figures"] = folder
+    if account:
+        reproduction.write(folder, folder / ACCOUNT)
+        written["account"] = folder / ACCOUNT
+    written["page"] = report.html(runs, folder / PAGE, sensitivity=maps)
+    return written
+
+
+def read_sensitivity(folder: Path) -> list[dict]:
+    path = folder / SENSITIVITY
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+
+
+def show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
+    """A table for each figure or experiment: the runs with the chosen nu, medians over the seeds."""
+    from bisaddle.report.style import FIGURES, group_of, in_order, styles
+
+    chosen = [run for run in runs if run.get("tuned")]
+    groups = list(dict.fromkeys(group_of(run) for run in chosen))
+    for group in [key for key in FIGURES if key in groups] + [key for key in groups if key not in FIGURES]:
+        members = [run for run in chosen if group_of(run) == group]
+        rows = []
+        for dataset in in_order(run["dataset"] for run in members):
+            for method in styles(run["method"] for run in members):
+                here = [run for run in members if run["dataset"] == dataset and run["method"] == method]
+                if here:
+                    rows.append(_row(dataset, here))
+        seeds = sorted({run["seed"] for run in members})
+        over = f"; medians over seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"; seed {seeds[0]}"
+        heads = ("data set", "method", "nu", "gap", "best gap", "worst value", "products", "seconds")
+        screen.table(heads, rows, title=FIGURES.get(group, _title(members, group)) + over, right=2)
+        screen.console().print()
+    if any(run["final"]["corner"] for run in chosen):
+        screen.console().print("* ends at a degenerate corner: the gap is zero there whatever x is\n")
+
+
+def _row(dataset: str, runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    def median(values: list) -> float | None:
+        known = [value for value in values if value is not None]
+        return statistics.median(known) if known else None
+
+    corner = "*" if any(run["final"]["corner"] for run in runs) else ""
+    ends = [run["curve"] for run in runs]
+    worst = median([run["final"]["worst_value"] for run in runs])
+    nus = sorted({run["nu"] for run in runs if run["nu"] is not None})
+    products, seconds = (median([curve[name][-1] for curve in ends]) for name in ("hvps", "seconds"))
+    return (
+        dataset,
+        runs[0]["label"] + corner,
+        ", ".join(f"{nu:.3g}" for nu in nus) or "-",
+        screen.short(median([run["final"]["gap"] for run in runs])),
+        screen.short(median([run["final"]["best_gap"] for run in runs])),
+        "-" if worst is None else f"{worst:.4f}",
+        "-" if products is None else f"{products:.0f}",
+        "-" if seconds is None else f"{seconds:.2f}",
+    )
+
+
+def _title(runs: Sequence[Mapping[str, Any]], group: str) -> str:
+    return str(runs[0].get("title") or group.replace("_", " "))
