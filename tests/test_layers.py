@@ -37,6 +37,7 @@ ALLOWED = {
     "datasets": {"apps"},
 }
 ALLOWED["solve"] = set(ALLOWED) - {"apps", "datasets"}
+ALLOWED["experiments"] = set(ALLOWED)
 # what is made of finished runs: words, figures, a page
 ALLOWED["report"] = {"trees"}
 ALLOWED["cli"] = set(ALLOWED)

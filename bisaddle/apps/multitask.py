@@ -162,7 +162,8 @@ def _blend(x, theta):
 
 
 def _times(gram, v):
-    return jnp.einsum("tji,tj->ti", gram, v)  # symmetric: by columns is the faster way round
+    # symmetric: by columns is the faster way round; v first, which under vmap is a product of matrices as they lie
+    return jnp.einsum("tj,tji->ti", v, gram)
 
 
 def _row_losses(v, rows, targets, counts):

@@ -14,7 +14,6 @@ PAGE, ACCOUNT, SENSITIVITY = "report.html", "REPRODUCTION.md", "sensitivity.json
 def write_all(runs: list[dict], folder: Path, account: bool) -> dict[str, Path]:
     """results.json and .csv, figures, the page, and REPRODUCTION.md where the runs are those of the paper."""
     from bisaddle import experiments, report
-    from bisaddle.experiments import reproduction
 
     written = {"results": experiments.save(runs, folder)}
     maps = read_sensitivity(folder)
@@ -26,6 +25,8 @@ def write_all(runs: list[dict], folder: Path, account: bool) -> dict[str, Path]:
     if figures:
         written["figures"] = folder
     if account:
+        from bisaddle.experiments import reproduction
+
         reproduction.write(folder, folder / ACCOUNT)
         written["account"] = folder / ACCOUNT
     written["page"] = report.html(runs, folder / PAGE, sensitivity=maps)

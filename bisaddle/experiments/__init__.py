@@ -1,0 +1,11 @@
+"""The paper's experiments and your own: TOML files, one runner, results as plain JSON."""
+
+from bisaddle.experiments.errors import ExperimentError as ExperimentError
+from bisaddle.experiments.runner import run as run
+from bisaddle.experiments.spec import Case as Case
+from bisaddle.experiments.spec import Experiment as Experiment
+from bisaddle.experiments.spec import MethodSpec as MethodSpec
+from bisaddle.experiments.spec import names as names
+from bisaddle.experiments.spec import read as read
+from bisaddle.experiments.store import load as load
+from bisaddle.experiments.store import save as save

@@ -1,0 +1,203 @@
+"""The work of an experiment in pieces that may be stopped: sweeps over nu, and runs of Adaptive."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+import jax
+import numpy as np
+
+from bisaddle.experiments import build, sweep
+from bisaddle.experiments.build import Instance
+from bisaddle.experiments.metrics import COLUMNS, Scale, measure_all
+from bisaddle.experiments.spec import MethodSpec
+from bisaddle.methods.base import State
+from bisaddle.problem import Point
+from bisaddle.solve import solve
+
+Progress = Callable[[int, int, str, float | None], object]
+WORKERS = min(2, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One run of a sweep."""
+
+    spec: MethodSpec
+    nu: float | None
+
+
+@dataclass
+class Outcome:
+    """What became of a lane: a column of numbers each, the last point, and how it ended."""
+
+    lane: Lane
+    built: Instance
+    columns: dict[str, np.ndarray]
+    hvps: np.ndarray
+    k: np.ndarray
+    point: Point
+    status: str
+    seconds: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """Lanes of one method class on one instance; width: lanes of the compiled program, some of them idle."""
+
+    built: Instance
+    lanes: tuple[Lane, ...]
+    steps: int
+    every: int
+    gap: dict[str, float]
+    width: int
+
+    @property
+    def text(self) -> str:
+        keys = dict.fromkeys(lane.spec.key for lane in self.lanes)
+        return f"{self.built.data.name}, {', '.join(keys)}, seed {self.built.seed}"
+
+    def run(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> list[Outcome]:
+        """say(steps more, gap): between compiled blocks. Stopped, the outcomes are those of the steps taken."""
+        if self.lanes[0].spec.method == "Adaptive":
+            return [self._adaptive(stop, say)]
+        problem = self.built.problem
+        methods = [build.method(lane.spec, self.built, lane.nu, self.steps) for lane in self.lanes]
+        together, states = sweep.begin(problem, self.built.start, methods, self.width)
+        scales = self._scales()
+        first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], (states.x, states.y))
+        pieces, taken = [self._measured(scales, first)], 0
+        while taken < self.steps and not stop.is_set():
+            records = min(sweep.BLOCK, (self.steps - taken) // self.every)
+            states, points = sweep.block(problem, together, states, self.every, records)
+            pieces.append(self._measured(scales, jax.tree.map(lambda leaf, n=records: np.asarray(leaf)[:, :n], points)))
+            taken += records * self.every
+            say(records * self.every, float(np.nanmin(pieces[-1]["gap"][:, -1], initial=np.inf)))
+        columns = {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in COLUMNS}
+        k = self.every * np.arange(columns["gap"].shape[1])
+        return [
+            self._outcome(i, lane, methods[i], {n: c[i] for n, c in columns.items()}, k, sweep.lane(states, i))
+            for i, lane in enumerate(self.lanes)
+        ]
+
+    def _scales(self) -> Scale:
+        own = [build.step_sizes(lane.spec, self.built, lane.nu, self.steps) for lane in self.lanes]
+        ones = np.ones(len(own))
+        own_sigma = np.array([sizes.get("sigma", 1.0) for sizes in own])
+        own_tau = np.array([sizes.get("tau", 1.0) for sizes in own])
+        return Scale(self.gap["sigma"] * ones, self.gap["tau"] * ones, own_sigma, own_tau)  # pyright: ignore[reportArgumentType]
+
+    def _measured(self, scales: Scale, points) -> dict[str, np.ndarray]:
+        x, y = jax.tree.map(lambda leaf: leaf[: len(self.lanes)], points)
+        return measure_all(self.built.problem, self.built.spectrum, scales, x, y)
+
+    def _outcome(self, i: int, lane: Lane, method, columns: dict[str, np.ndarray], k: np.ndarray, state: State):
+        counts = method.counts(self.built.problem, state)
+        each = (counts.hvps + counts.cross_products) // max(int(k[-1]), 1)
+        finished = int(k[-1]) == self.steps
+        finite = bool(np.all(np.isfinite(columns["gap"])))
+        status = "NONFINITE" if not finite else "COMPLETED" if finished else "INTERRUPTED"
+        return Outcome(lane, self.built, columns, each * k, k, state.point, status)
+
+    def _adaptive(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> Outcome:
+        lane, problem, records = self.lanes[0], self.built.problem, []
+        told = 0
+
+        def look(record) -> bool:
+            nonlocal told
+            records.append(record)
+            say(record.k - told, float(record.certificate.gap))
+            told = record.k
+            return stop.is_set()
+
+        method = build.method(lane.spec, self.built, None, self.steps)
+        result = solve(
+            problem,
+            self.built.start,
+            method,
+            tol=lane.spec.tol,
+            max_steps=self.steps,
+            every=self.every,
+            measure="lmo",
+            sigma=self.gap["sigma"],
+            tau=self.gap["tau"],
+            callback=look,
+            progress=False,
+        )
+        say(self.steps - told, float(records[-1].certificate.gap))
+        points = [jax.tree.map(np.asarray, (record.point.x, record.point.y)) for record in records]
+        columns = self._measured(self._scales(), jax.tree.map(lambda *leaves: np.stack(leaves)[None], *points))
+        return Outcome(
+            lane,
+            self.built,
+            {name: values[0] for name, values in columns.items()},
+            np.array([record.counts.hvps + record.counts.cross_products for record in records]),
+            np.array([record.k for record in records]),
+            records[-1].point,
+            result.status.name,
+            np.array([record.seconds for record in records]),
+        )
+
+
+@dataclass
+class Crew:
+    """Two threads at the jobs (XLA lets go of the interpreter), the main thread at the progress."""
+
+    progress: Progress | None
+    done: int = 0
+    interrupted: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def work(self, jobs: list[Job]) -> list[list[Outcome]]:
+        """The outcomes of the jobs in their order, those not begun left out after an interruption."""
+        total, reports = sum(job.steps for job in jobs), SimpleQueue()
+        with ThreadPoolExecutor(WORKERS) as pool:
+            futures = [pool.submit(self._one, job, reports) for job in jobs]
+            try:
+                for steps, text, gap in self._reports(futures, reports):
+                    self.done += steps
+                    if self.progress is not None:
+                        self.progress(self.done, total, text, gap)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                self.stop.set()
+            except BaseException:
+                self.stop.set()
+                raise
+            return [found for future in futures if (found := future.result())]
+
+    def _one(self, job: Job, reports: SimpleQueue) -> list[Outcome]:
+        if self.stop.is_set():
+            return []
+        # the setting is one of the thread
+        with jax.enable_x64(True):
+            return job.run(self.stop, lambda steps, gap: reports.put((steps, job.text, gap)))
+
+    def _reports(self, futures: list[Future], reports: SimpleQueue) -> Iterator[tuple[int, str, float | None]]:
+        while True:
+            finished = all(future.done() for future in futures)
+            failed = next((f for f in futures if f.done() and f.exception() is not None), None)
+            if failed is not None:
+                failed.result()
+            try:
+                yield reports.get(timeout=0 if finished else 0.1)
+            except Empty:
+                if finished:
+                    return
+
+
+def seconds_per_step(spec: MethodSpec, built: Instance, nu: float | None, steps: int) -> float:
+    """The time of one step of the method alone, as published, without measures: the best of three short blocks."""
+    methods = [build.method(spec, built, nu, steps, as_published=True)]
+    together, states = sweep.begin(built.problem, built.start, methods, 1)
+    jax.block_until_ready(sweep.block(built.problem, together, states, 1, 0, 1))
+    tries = []
+    for _ in range(3):
+        clock = time.perf_counter()
+        jax.block_until_ready(sweep.block(built.problem, together, states, 200, 1, 1))
+        tries.append((time.perf_counter() - clock) / 200)
+    return min(tries)

@@ -1,0 +1,54 @@
+"""All values of nu of a method in one compiled program: the steps, and the points to be measured."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import PyTree
+
+from bisaddle.methods.base import Method, State
+from bisaddle.problem import Point, Problem
+from bisaddle.trees import Number
+
+# records that a compiled block holds; the host looks at progress and Ctrl-C between blocks
+BLOCK = 100
+
+
+def begin(problem: Problem, start: Point, methods: list[Method], lanes: int) -> tuple[Method, State]:
+    """The methods as one with a leading axis, padded to `lanes` with the last, and their first states.
+
+    One program serves every sweep with as many lanes; the first state does not depend on the step sizes.
+    """
+    methods = [*methods, *(lanes - len(methods)) * methods[-1:]]
+    state = methods[0].init(problem, start)
+    together = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *methods)
+    return together, jax.tree.map(lambda leaf: jnp.repeat(leaf[None], lanes, axis=0), state)
+
+
+@partial(jax.jit, static_argnames="capacity")
+def block(
+    problem: Problem, methods: Method, states: State, every: Number, records: Number, capacity: int = BLOCK
+) -> tuple[State, PyTree]:
+    """`records` times `every` steps of each method; the states at the end, and (x, y) after each record.
+
+    The points come in a buffer of length `capacity` along the second axis, after the lanes.
+    """
+    # the data are not mapped over: a product with them is one product of matrices for all lanes
+    step = jax.vmap(lambda method, state: method.step(problem, state))
+    points = (states.x, states.y)
+    buffer = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], capacity, *leaf.shape[1:]), leaf.dtype), points)
+
+    def one_record(i, carry):
+        states, buffer = carry
+        states = lax.fori_loop(0, every, lambda _, states: step(methods, states), states)
+        return states, jax.tree.map(lambda rows, leaf: rows.at[:, i].set(leaf), buffer, (states.x, states.y))
+
+    return lax.fori_loop(0, records, one_record, (states, buffer))
+
+
+def lane(tree: Any, i: int) -> Any:
+    """One lane of a stacked pytree."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[i], tree)
