@@ -48,20 +48,21 @@ def show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
         members = [run for run in chosen if group_of(run) == group]
         rows = []
         for dataset in in_order(run["dataset"] for run in members):
+            rows.append((dataset,))
             for method in styles(run["method"] for run in members):
                 here = [run for run in members if run["dataset"] == dataset and run["method"] == method]
                 if here:
-                    rows.append(_row(dataset, here))
+                    rows.append(_row(here))
         seeds = sorted({run["seed"] for run in members})
         over = f"; medians over seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"; seed {seeds[0]}"
-        heads = ("data set", "method", "nu", "gap", "best gap", "worst value", "products", "seconds")
-        screen.table(heads, rows, title=FIGURES.get(group, _title(members, group)) + over, right=2)
+        heads = ("method", "nu", "gap", "best gap", "worst", "products", "seconds")
+        screen.table(heads, rows, title=FIGURES.get(group, _title(members, group)) + over)
         screen.console().print()
     if any(run["final"]["corner"] for run in chosen):
         screen.console().print("* ends at a degenerate corner: the gap is zero there whatever x is\n")
 
 
-def _row(dataset: str, runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _row(runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     def median(values: list) -> float | None:
         known = [value for value in values if value is not None]
         return statistics.median(known) if known else None
@@ -72,8 +73,7 @@ def _row(dataset: str, runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     nus = sorted({run["nu"] for run in runs if run["nu"] is not None})
     products, seconds = (median([curve[name][-1] for curve in ends]) for name in ("hvps", "seconds"))
     return (
-        dataset,
-        runs[0]["label"] + corner,
+        f"  {runs[0]['label']}{corner}",
         ", ".join(f"{nu:.3g}" for nu in nus) or "-",
         screen.short(median([run["final"]["gap"] for run in runs])),
         screen.short(median([run["final"]["best_gap"] for run in runs])),

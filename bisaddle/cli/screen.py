@@ -21,18 +21,21 @@ def note(text: str) -> None:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, right: int = 1) -> None:
-    """A table; the columns from number `right` on are numbers. Cells are text, not markup."""
+    """A table; the columns from number `right` on are numbers, a row of one cell is a heading. Cells are no markup."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
-    shown.show_header = any(heads)
+    screen = console()
+    if title is not None:
+        screen.print(Text(title, style="bold"))
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_header=any(heads))
     for i, head in enumerate(heads):
         shown.add_column(head, justify="right" if i >= right else "left", overflow="fold", no_wrap=i == 0)
     for row in rows:
-        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    console().print(shown)
+        cells = [Text("" if cell is None else str(cell)) for cell in row]
+        shown.add_row(*cells, style="bold" if len(cells) == 1 < len(heads) else None)
+    screen.print(shown)
 
 
 def show_json(document: Any) -> None:
