@@ -37,6 +37,7 @@ def made_run(experiment, dataset, method, nu, seed=0, tuned=True, figure="fig1",
         "corner": corner,
     }
     final = {
+        "k": int(k[-1]),
         "gap": float(gap[-1]),
         "worst_value": float(columns["worst_value"][-1]),
         "corner": bool(corner[-1]),

@@ -73,10 +73,11 @@ def test_a_thinned_curve_keeps_its_ends_and_its_order(runs):
 
 
 def test_runs_are_grouped_by_figure_and_others_by_experiment(runs):
-    more = made_run("frozen", "mtl", "opf", 0.1, figure="extra") | {"title": "lambda frozen"}
-    groups = document([more, *runs], None, "t")["groups"]
-    assert [group["key"] for group in groups] == ["fig1", "fig2", "frozen"]
-    assert groups[2]["title"] == "lambda frozen"
+    names = ("frozen", "my_own", "adaptive_exp1", "adaptive_exp2")
+    made = document([*(made_run(name, "mtl", "opf", 0.1, figure="extra") for name in names), *runs], None, "t")
+    assert [group["key"] for group in made["groups"]] == ["fig1", "fig2", "frozen", "my_own"]
+    assert "lambda = 1/2" in made["groups"][2]["title"] and made["groups"][3]["title"] == "my own"
+    assert [run["group"] for run in made["runs"][:4]] == ["frozen", "my_own", "fig1", "fig2"]
 
 
 def test_the_order_of_methods_and_data_sets():

@@ -40,7 +40,7 @@ def read_sensitivity(folder: Path) -> list[dict]:
 
 def show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
     """A table for each figure or experiment: the runs with the chosen nu, medians over the seeds."""
-    from bisaddle.report.style import FIGURES, group_of, in_order, styles
+    from bisaddle.report.style import FIGURES, group_of, in_order, styles, title_of
 
     chosen = [run for run in runs if run.get("tuned")]
     groups = list(dict.fromkeys(group_of(run) for run in chosen))
@@ -56,7 +56,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
         seeds = sorted({run["seed"] for run in members})
         over = f"; medians over seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"; seed {seeds[0]}"
         heads = ("method", "nu", "gap", "best gap", "worst", "products", "seconds")
-        screen.table(heads, rows, title=FIGURES.get(group, _title(members, group)) + over)
+        screen.table(heads, rows, title=title_of(group) + over)
         screen.console().print()
     if any(run["final"]["corner"] for run in chosen):
         screen.console().print("* ends at a degenerate corner: the gap is zero there whatever x is\n")
@@ -81,7 +81,3 @@ def _row(runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         "-" if products is None else f"{products:.0f}",
         "-" if seconds is None else f"{seconds:.2f}",
     )
-
-
-def _title(runs: Sequence[Mapping[str, Any]], group: str) -> str:
-    return str(runs[0].get("title") or group.replace("_", " "))

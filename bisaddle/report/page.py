@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bisaddle.report.sentences import certificate_sentence
-from bisaddle.report.style import FIGURES, group_of, in_order, styles
+from bisaddle.report.style import FIGURES, group_of, in_order, styles, title_of
 
 COLUMNS = ("k", "seconds", "hvps", "gap", "gap_projection", "gap_paper", "x_gap", "y_gap", "worst_value", "corner")
 # what the page needs of a run that was not chosen
-SCALARS = ("gap", "best_gap", "mean_log10_gap", "worst_value", "corner")
+SCALARS = ("k", "gap", "best_gap", "mean_log10_gap", "worst_value", "corner")
 # a curve keeps about this many points on a linear and as many on a logarithmic axis
 KEPT = 110
 TITLE = "Saddle problems with bilevel structure: the experiments of section 6"
@@ -64,7 +64,7 @@ def document(
         shown.append(kept)
     return {
         "title": title,
-        "groups": [{"key": key, "title": FIGURES[key] if key in FIGURES else _title(key, runs)} for key in groups],
+        "groups": [{"key": key, "title": title_of(key)} for key in groups],
         "datasets": in_order(run["dataset"] for run in runs),
         "styles": styles(run["method"] for run in runs),
         "runs": shown,
@@ -89,12 +89,6 @@ def thinned(curve: Mapping[str, Sequence]) -> dict[str, list]:
 
 def _rounded(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def _title(experiment: str, runs: Sequence[Mapping[str, Any]]) -> str:
-    """Experiments beyond the paper's say themselves what they are, if they do."""
-    run = next(run for run in runs if run["experiment"] == experiment)
-    return str(run.get("title") or experiment.replace("_", " "))
 
 
 def _embedded(content: Any) -> str:

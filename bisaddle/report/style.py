@@ -21,6 +21,9 @@ FIGURES = {
     "fig1": "Figure 1: Experiment 1, linear in the weights",
     "fig2": "Figure 2: Experiment 2, divergence penalty",
 }
+# experiments beyond the two figures; Adaptive is drawn with the methods that it is compared with
+OTHERS = {"frozen": "Frozen lambda: Experiment 1 with lambda = 1/2"}
+DRAWN_WITH = {"adaptive_exp1": "fig1", "adaptive_exp2": "fig2"}
 DATASETS = ("synthetic", "mtl", "nlsy79", "diabetes")
 
 
@@ -41,4 +44,10 @@ def in_order(datasets: Iterable[str]) -> list[str]:
 
 def group_of(run: Mapping[str, Any]) -> str:
     """What a run is drawn with: its figure, or its experiment where it belongs to none of the paper's two."""
-    return run["figure"] if run["figure"] in FIGURES else run["experiment"]
+    if run["figure"] in FIGURES:
+        return run["figure"]
+    return DRAWN_WITH.get(run["experiment"], run["experiment"])
+
+
+def title_of(group: str) -> str:
+    return FIGURES.get(group) or OTHERS.get(group) or group.replace("_", " ")

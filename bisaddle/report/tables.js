@@ -42,7 +42,7 @@ function drawFinal(place, runs, manySeeds) {
     for (const path of ["final.gap", "final.best_gap", "final.mean_log10_gap", "final.worst_value"]) {
       numberCell(row, run, path, valueAt(run, path) === least(path));
     }
-    for (const path of ["steps", "curve.hvps", "curve.seconds"]) numberCell(row, run, path);
+    for (const path of ["final.k", "curve.hvps", "curve.seconds"]) numberCell(row, run, path);
     const remarks = element("td", { class: "words" }, row);
     if (run.final.corner) element("span", { class: "corner", title: run.final.corner_sentence || "" }, remarks, "degenerate corner");
     if (run.partial) element("span", { class: "corner" }, remarks, "interrupted");
