@@ -54,7 +54,7 @@ class Progress:
     """
 
     def __init__(self, text: str, quiet: bool = False):
-        self.text, self.bar, self.begin = text, None, time.perf_counter()
+        self.text, self.bar, self.begin = text, None, None
         screen = console(stderr=True)
         if quiet or not screen.is_terminal:
             return
@@ -84,6 +84,8 @@ class Progress:
         if self.bar is None:
             return
         fraction = min(max(fraction, 0.0), 1.0)
+        # the clock starts here: what was compiled before says nothing about the time left
+        self.begin = self.begin or time.perf_counter()
         elapsed = time.perf_counter() - self.begin
         left = f"{_clock(elapsed * (1 - fraction) / fraction)} left" if fraction > 0.01 else f"{_clock(elapsed)}"
         words = {"description": self.text if text is None else text, "left": left}

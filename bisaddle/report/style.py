@@ -50,4 +50,4 @@ def group_of(run: Mapping[str, Any]) -> str:
 
 
 def title_of(group: str) -> str:
-    return FIGURES.get(group) or OTHERS.get(group) or group.replace("_", " ")
+    return (FIGURES | OTHERS).get(group, group.replace("_", " "))
