@@ -22,12 +22,14 @@ from bisaddle.sets import Box
 
 # above this many terms after the first the series is summed in closed form, which gives the same numbers
 CLOSED_FORM = 20
+# columns of zeros up to this many: x, theta and w stay 0 there, and narrow data sets share their compiled programs
+COMMON_WIDTH = 24
 # gamma above 1 by rounding alone is 1
 ROUNDING = 1e-9
 
 
 class Instance(NamedTuple):
-    """A case with a seed: the data, the problem on them, its start, and the spectrum for exact measures."""
+    """A case with a seed: the data, the problem on them (padded), its start, and the spectrum for exact measures."""
 
     seed: int
     data: Dataset
@@ -44,7 +46,7 @@ def instance(case: Case, seed: int, data_dir: Any = None) -> Instance:
     try:
         data = datasets.load(case.dataset["name"], seed=seed, **options)
         chosen = {key: case.problem[key] for key in ("radius", "ridge", "divergence")}
-        problem, start = multitask.regression(data.tasks, form="gram", **chosen)
+        problem, start = multitask.regression([_padded(task) for task in data.tasks], form="gram", **chosen)
     except (ValueError, TypeError) as error:
         raise ExperimentError(f"{case.name}: {error}") from error
     low, high = case.problem["lam"]
@@ -54,6 +56,12 @@ def instance(case: Case, seed: int, data_dir: Any = None) -> Instance:
     return Instance(seed, data, problem, start, Spectrum.of(problem))
 
 
+def _padded(task: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    A, b, V, c = task
+    more = ((0, 0), (0, max(0, COMMON_WIDTH - A.shape[1])))
+    return np.pad(A, more), b, np.pad(V, more), c
+
+
 class ClosedFormMORBiT(MORBiT):
     """MORBiT with the sum of its Neumann series in closed form, in the eigenvectors of the training Gram matrices.
 
@@ -61,25 +69,26 @@ class ClosedFormMORBiT(MORBiT):
 
     s: the eigenvalues of Hess = lam_i^2 H_i + ridge I. The same iterates as MORBiT's up to rounding, at the cost of one
     product for any N; it counts the products that the series would take. exact: N = infinity, the inverse itself,
-    counted as d products, which is what conjugate gradients need at most.
+    counted as width products (d, of the data), which is what conjugate gradients need at most.
     Needs, promises: as MORBiT; the problem of apps.multitask.regression in its form "gram".
     """
 
     spectrum: Spectrum | None = eqx.field(default=None, kw_only=True)
     exact: Array | np.ndarray | None = eqx.field(default=None, kw_only=True)
+    width: Array | np.ndarray | None = eqx.field(default=None, kw_only=True)
     name: ClassVar[str] = "MORBiT"
 
     def inverse_product(
         self, problem: Problem, x: PyTree, theta: PyTree, r: PyTree, key: Array
     ) -> tuple[PyTree, Array]:
-        assert self.spectrum is not None and self.exact is not None
+        assert self.spectrum is not None and self.exact is not None and self.width is not None
         q, N = self.series(problem)
         s = self.spectrum.hessian(x["lam"], problem.data.ridge)
         # log1p keeps 1 - (1 - q s)^N accurate for small q s
         rest = jnp.exp(N * jnp.log1p(-jnp.clip(q * s, 0.0, 1.0)))
         phi = (1 - jnp.where(self.exact, 0.0, rest)) / s
         v = self.spectrum.back(phi * self.spectrum.into(r))
-        return v, jnp.where(self.exact, r.shape[-1], N - 1).astype(jnp.int32)
+        return v, jnp.where(self.exact, self.width, N - 1).astype(jnp.int32)
 
 
 def step_sizes(spec: MethodSpec, built: Instance, nu: float | None, steps: int) -> dict[str, float]:
@@ -111,7 +120,12 @@ def method(spec: MethodSpec, built: Instance, nu: float | None, steps: int, as_p
         exact = spec.neumann == EXACT
         terms = 1 if exact or not isinstance(spec.neumann, int) else spec.neumann + 1
         if exact or (terms - 1 > CLOSED_FORM and not as_published):
-            return ClosedFormMORBiT(StepSizes(**values), terms, spectrum=built.spectrum, exact=np.asarray(exact))
+            own = {
+                "spectrum": built.spectrum,
+                "exact": np.asarray(exact),
+                "width": np.asarray(len(built.data.features)),
+            }
+            return ClosedFormMORBiT(StepSizes(**values), terms, **own)
         return MORBiT(StepSizes(**values), terms)
     except ValueError as error:
         raise ExperimentError(f"method {spec.key}, nu = {nu}: {error}") from error

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -11,11 +11,12 @@ from queue import Empty, SimpleQueue
 import jax
 import numpy as np
 
+from bisaddle.certificate import certify
 from bisaddle.experiments import build, sweep
 from bisaddle.experiments.build import Instance
 from bisaddle.experiments.metrics import COLUMNS, Scale, measure_all
 from bisaddle.experiments.spec import MethodSpec
-from bisaddle.methods.base import State
+from bisaddle.methods.base import Method, State
 from bisaddle.problem import Point
 from bisaddle.solve import solve
 
@@ -42,7 +43,22 @@ class Outcome:
     k: np.ndarray
     point: Point
     status: str
-    seconds: np.ndarray | None = None
+    seconds: np.ndarray | None = None  # at each record, of a run that was alone
+    pace: float | None = None  # seconds a step, of a sweep divided by its lanes
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Compiles certify for an instance, which takes longer than any sweep, while the sweeps are under way."""
+
+    built: Instance
+    gap: dict[str, float]
+    steps: int = 0
+    text: str = ""
+
+    def run(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> list[Outcome]:
+        certify(self.built.problem, self.built.start, measure="lmo", **self.gap)
+        return []
 
 
 @dataclass(frozen=True)
@@ -70,17 +86,21 @@ class Job:
         together, states = sweep.begin(problem, self.built.start, methods, self.width)
         scales = self._scales()
         first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], (states.x, states.y))
-        pieces, taken = [self._measured(scales, first)], 0
+        pieces, taken, seconds = [self._measured(scales, first)], 0, 0.0
+        jax.block_until_ready(sweep.block(problem, together, states, self.every, 0))  # no step: compiles only
         while taken < self.steps and not stop.is_set():
             records = min(sweep.BLOCK, (self.steps - taken) // self.every)
-            states, points = sweep.block(problem, together, states, self.every, records)
+            clock = time.perf_counter()
+            states, points = jax.block_until_ready(sweep.block(problem, together, states, self.every, records))
+            seconds += time.perf_counter() - clock
             pieces.append(self._measured(scales, jax.tree.map(lambda leaf, n=records: np.asarray(leaf)[:, :n], points)))
             taken += records * self.every
             say(records * self.every, float(np.nanmin(pieces[-1]["gap"][:, -1], initial=np.inf)))
         columns = {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in COLUMNS}
         k = self.every * np.arange(columns["gap"].shape[1])
+        pace = seconds / max(taken, 1) / self.width
         return [
-            self._outcome(i, lane, methods[i], {n: c[i] for n, c in columns.items()}, k, sweep.lane(states, i))
+            self._outcome(lane, methods[i], {n: c[i] for n, c in columns.items()}, k, sweep.lane(states, i), pace)
             for i, lane in enumerate(self.lanes)
         ]
 
@@ -95,13 +115,13 @@ class Job:
         x, y = jax.tree.map(lambda leaf: leaf[: len(self.lanes)], points)
         return measure_all(self.built.problem, self.built.spectrum, scales, x, y)
 
-    def _outcome(self, i: int, lane: Lane, method, columns: dict[str, np.ndarray], k: np.ndarray, state: State):
+    def _outcome(self, lane: Lane, method: Method, columns: dict, k: np.ndarray, state: State, pace: float) -> Outcome:
         counts = method.counts(self.built.problem, state)
         each = (counts.hvps + counts.cross_products) // max(int(k[-1]), 1)
         finished = int(k[-1]) == self.steps
         finite = bool(np.all(np.isfinite(columns["gap"])))
         status = "NONFINITE" if not finite else "COMPLETED" if finished else "INTERRUPTED"
-        return Outcome(lane, self.built, columns, each * k, k, state.point, status)
+        return Outcome(lane, self.built, columns, each * k, k, state.point, status, pace=pace)
 
     def _adaptive(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> Outcome:
         lane, problem, records = self.lanes[0], self.built.problem, []
@@ -152,7 +172,7 @@ class Crew:
     interrupted: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def work(self, jobs: list[Job]) -> list[list[Outcome]]:
+    def work(self, jobs: Sequence[Job | WarmUp]) -> list[list[Outcome]]:
         """The outcomes of the jobs in their order, those not begun left out after an interruption."""
         total, reports = sum(job.steps for job in jobs), SimpleQueue()
         with ThreadPoolExecutor(WORKERS) as pool:
@@ -170,7 +190,7 @@ class Crew:
                 raise
             return [found for future in futures if (found := future.result())]
 
-    def _one(self, job: Job, reports: SimpleQueue) -> list[Outcome]:
+    def _one(self, job: Job | WarmUp, reports: SimpleQueue) -> list[Outcome]:
         if self.stop.is_set():
             return []
         # the setting is one of the thread

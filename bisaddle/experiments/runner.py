@@ -14,7 +14,7 @@ from bisaddle.certificate import certify
 from bisaddle.experiments import build
 from bisaddle.experiments.build import Instance
 from bisaddle.experiments.errors import ExperimentError
-from bisaddle.experiments.jobs import Crew, Job, Lane, Outcome, Progress, seconds_per_step
+from bisaddle.experiments.jobs import Crew, Job, Lane, Outcome, Progress, WarmUp, seconds_per_step
 from bisaddle.experiments.spec import EXACT, Case, Experiment, MethodSpec, positive_numbers
 from bisaddle.experiments.spec import seeds as checked_seeds
 
@@ -94,7 +94,7 @@ def _run_case(experiment: Experiment, case: Case, grids, quick: bool, data_dir, 
     built = [build.instance(case, seed, data_dir) for seed in experiment.seeds]
     grids = {spec.key: _allowed(spec, built, grids[spec.key], experiment.steps) for spec in experiment.methods}
     width = QUICK_WIDTH if quick else WIDTH
-    jobs = [job for one in built for job in _jobs(experiment, one, grids, width)]
+    jobs = [WarmUp(built[0], experiment.gap), *(job for one in built for job in _jobs(experiment, one, grids, width))]
     outcomes = [outcome for done in crew.work(jobs) for outcome in done]
     found: list[dict[str, Any]] = []
     for spec in experiment.methods:
@@ -138,9 +138,9 @@ def _runs(
     scores = {nu: [_mean_log(o) for o in mine if o.lane.nu == nu] for nu in grid}
     means = {nu: float(np.mean(values)) for nu, values in scores.items() if values}
     chosen = min(means, key=lambda nu: means[nu])
-    timed = None
-    if spec.method != "Adaptive" and not cut:
-        first = next(o for o in mine if o.lane.nu == chosen)
+    first = next(outcome for outcome in mine if outcome.lane.nu == chosen)
+    timed = first.pace
+    if spec.method != "Adaptive" and not (quick or cut):
         timed = seconds_per_step(spec, first.built, chosen, experiment.steps)
     return [_run(experiment, case, outcome, outcome.lane.nu == chosen, timed, grid, quick) for outcome in mine]
 
@@ -186,7 +186,7 @@ def _run(
             "corner_sentence": _corner_sentence(outcome),
             "lam": _plain(np.asarray(outcome.point.x["lam"])),
             "y": _plain(np.asarray(outcome.point.y)),
-            "x": _plain(np.asarray(outcome.point.x["x"])),
+            "x": _plain(np.asarray(outcome.point.x["x"])[: len(built.data.features)]),
             "best_gap": _one(np.min(gaps, initial=np.inf, where=np.isfinite(gaps))),
             "mean_log10_gap": _one(mean_log),
             "status": outcome.status,
@@ -223,7 +223,7 @@ def _corner_sentence(outcome: Outcome) -> str:
     j, gap = int(np.argmax(np.asarray(outcome.point.y))), float(outcome.columns["gap"][-1])
     lam = round(float(np.asarray(outcome.point.x["lam"])[j]))
     return (
-        f"Ends at a degenerate corner, first met at step {first}: all weight on task {j + 1} and lambda_{j + 1} = {lam}, "
+        f"Ends at a degenerate corner, first met at step {first}: all weight on task {j + 1}, lambda_{j + 1} = {lam}, "
         f"where the gradient in x is 0 whatever x is. The gap of {gap:.1e} says nothing of x there: a corner was "
         "reached, not a common fit."
     )
@@ -246,6 +246,7 @@ def _config(experiment: Experiment, case: Case, outcome: Outcome, timed, grid: t
         "constants": {name: float(np.asarray(getattr(constants, name))) for name in ("mu_g", "L_g", "L_yy")},
         "products_per_step": int(outcome.hvps[-1]) / max(int(outcome.k[-1]), 1),
         "seconds_per_step": timed,
+        "seconds_how": _seconds_how(spec, quick),
         "quick": quick,
         "lmo_tie": "a component 0 of the direction goes to the upper bound of lambda; the first largest entry for x",
         "precision": "float64",
@@ -256,6 +257,14 @@ def _config(experiment: Experiment, case: Case, outcome: Outcome, timed, grid: t
     if spec.tol is not None:
         made["tol"] = spec.tol
     return made
+
+
+def _seconds_how(spec: MethodSpec, quick: bool) -> str:
+    if spec.method == "Adaptive":
+        return "of this run, without compilation and measures"
+    if quick:
+        return "of a step in the sweep over nu, shared among its lanes, while other sweeps ran"
+    return "of a step of the method alone as published, without compilation and measures, times the steps"
 
 
 def versions() -> dict[str, str]:

@@ -18,14 +18,19 @@ BLOCK = 100
 
 
 def begin(problem: Problem, start: Point, methods: list[Method], lanes: int) -> tuple[Method, State]:
-    """The methods as one with a leading axis, padded to `lanes` with the last, and their first states.
+    """The methods as one, their numbers with a leading axis, padded to `lanes` with the last, and the first states.
 
     One program serves every sweep with as many lanes; the first state does not depend on the step sizes.
     """
     methods = [*methods, *(lanes - len(methods)) * methods[-1:]]
     state = methods[0].init(problem, start)
-    together = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *methods)
-    return together, jax.tree.map(lambda leaf: jnp.repeat(leaf[None], lanes, axis=0), state)
+    together = jax.tree.map(_joined, *methods)
+    return together, jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], lanes, axis=0), state)
+
+
+def _joined(*leaves: Any) -> Any:
+    """The numbers of the methods side by side; arrays (a spectrum) are the same for all, and stay as they are."""
+    return np.stack([np.asarray(leaf) for leaf in leaves]) if np.ndim(leaves[0]) == 0 else leaves[0]
 
 
 @partial(jax.jit, static_argnames="capacity")
@@ -36,8 +41,9 @@ def block(
 
     The points come in a buffer of length `capacity` along the second axis, after the lanes.
     """
-    # the data are not mapped over: a product with them is one product of matrices for all lanes
-    step = jax.vmap(lambda method, state: method.step(problem, state))
+    # what all lanes share is not mapped over: a product with it is one product of matrices
+    axes = jax.tree.map(lambda leaf: 0 if leaf.ndim == 1 else None, methods)
+    step = jax.vmap(lambda method, state: method.step(problem, state), in_axes=(axes, 0))
     points = (states.x, states.y)
     buffer = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], capacity, *leaf.shape[1:]), leaf.dtype), points)
 
