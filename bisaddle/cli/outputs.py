@@ -24,12 +24,12 @@ def write_all(runs: list[dict], folder: Path, account: bool) -> dict[str, Path]:
         figures = ()
     if figures:
         written["figures"] = folder
+    written["page"] = report.html(runs, folder / PAGE, sensitivity=maps)
     if account:
         from bisaddle.experiments import reproduction
 
         reproduction.write(folder, folder / ACCOUNT)
         written["account"] = folder / ACCOUNT
-    written["page"] = report.html(runs, folder / PAGE, sensitivity=maps)
     return written
 
 
@@ -59,7 +59,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
         screen.table(heads, rows, title=title_of(group) + over)
         screen.console().print()
     if any(run["final"]["corner"] for run in chosen):
-        screen.console().print("* ends at a degenerate corner: the gap is zero there whatever x is\n")
+        screen.console().print("* ends at a degenerate corner, where the gradient in x is zero whatever x is\n")
 
 
 def _row(runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

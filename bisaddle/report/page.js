@@ -132,7 +132,7 @@ function drawPanels(runs) {
   }
   const title = DATA.groups.find((group) => group.key === state.group).title;
   document.getElementById("curves-note").textContent = `${title}. Drawn: ${words}, against ${AXIS_WORDS[state.x]}. A ring marks a run that ends at a `
-    + "degenerate corner, where the gap is zero whatever x is. Point at or touch a panel for the values; the legend switches curves.";
+    + "degenerate corner, where the gradient in x is zero whatever x is: a small gap says nothing about x there. Point at or touch a panel for the values; the legend switches curves.";
 }
 
 // the grid of nu: one point a run, the chosen one ringed
@@ -167,6 +167,7 @@ function drawSummary() {
   const tuned = DATA.runs.filter((run) => run.tuned).length, seeds = new Set(DATA.runs.map((run) => run.seed)).size;
   document.getElementById("summary").textContent = `${DATA.runs.length} runs (${tuned} with the chosen step sizes) on ${DATA.datasets.join(", ")}; `
     + `${seeds} seed${seeds > 1 ? "s" : ""}; ${[...versions].map(([name, value]) => `${name} ${value}`).join(", ")}.`
+    + (DATA.configs.some((config) => config.quick) ? " Quick form: fewer steps, seeds or values of nu than the paper's experiments." : "")
     + (DATA.runs.some((run) => run.partial) ? " Some runs were interrupted." : "");
 }
 

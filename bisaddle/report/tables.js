@@ -147,7 +147,7 @@ function drawMap(place, name, members, shared, colour) {
 function flat(value, name = "", found = {}) {
   if (value !== null && typeof value === "object" && !Array.isArray(value)) {
     for (const [key, inner] of Object.entries(value)) flat(inner, name ? `${name}.${key}` : key, found);
-  } else found[name] = settingText(value);
+  } else found[name] = typeof value === "number" ? String(Number(value.toPrecision(6))) : settingText(value);
   return found;
 }
 
