@@ -63,7 +63,8 @@ function drawChart(panel, series, options) {
   const Y = scaleOf(series.flatMap((s) => s.y.filter((v, i) => X.good(s.x[i]))), options.logY, box.bottom, box.top);
   for (const { at, text } of X.ticks) {
     element("line", { class: "grid", x1: X.place(at), x2: X.place(at), y1: box.top, y2: box.bottom }, svg);
-    element("text", { x: X.place(at), y: box.bottom + 14, "text-anchor": "middle" }, svg, text);
+    const near = X.place(at) > box.right - 14;  // a label in the middle would be cut
+    element("text", { x: near ? width - 2 : X.place(at), y: box.bottom + 14, "text-anchor": near ? "end" : "middle" }, svg, text);
   }
   for (const { at, text } of Y.ticks) {
     element("line", { class: "grid", x1: box.left, x2: box.right, y1: Y.place(at), y2: Y.place(at) }, svg);
@@ -71,7 +72,7 @@ function drawChart(panel, series, options) {
   }
   element("path", { class: "axis", fill: "none", d: `M${box.left} ${box.top}V${box.bottom}H${box.right}` }, svg);
   element("text", { x: (box.left + box.right) / 2, y: height - 4, "text-anchor": "middle" }, svg, options.labelX);
-  for (const s of series) {
+  for (const s of [...series].reverse()) {  // the first lies on top
     let d = "", pen = false;
     s.x.forEach((x, i) => {
       const y = s.y[i];

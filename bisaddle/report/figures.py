@@ -1,5 +1,6 @@
 """figures: runs -> PNG and PDF in the style of the paper's Figures 1 and 2 (needs the plot extra)."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 
 from bisaddle.report.style import FIGURES, in_order, styles
 
+CORNER = {"marker": "o", "linestyle": "none", "markerfacecolor": "none", "markersize": 7, "markeredgewidth": 1.5}
 HORIZONTAL = {"k": ("", "iterations"), "hvps": ("_products", "Hessian-vector and cross products")}
 
 
@@ -32,7 +34,8 @@ def figures(runs: Sequence[Mapping[str, Any]], folder: str | Path) -> tuple[Path
             for kind in ("png", "pdf"):
                 path = folder / f"{key}{suffix}.{kind}"
                 # no date inside: the same runs give the same file
-                figure.savefig(path, dpi=160, metadata={"CreationDate": None} if kind == "pdf" else None)
+                figure.savefig(path, dpi=144, metadata={"CreationDate": None} if kind == "pdf" else None)
+                figure.set_layout_engine("none")  # laid out once is enough
                 written.append(path)
     return tuple(written)
 
@@ -45,31 +48,40 @@ def _figure(runs: Sequence[Mapping[str, Any]], title: str, column: str, label: s
     figure = Figure(figsize=(3.6 * len(datasets) + 0.4, 3.6), layout="constrained")
     panels = np.ravel(figure.subplots(1, len(datasets), squeeze=False))
     for panel, dataset in zip(panels, datasets, strict=True):
-        for method, look in looks.items():
+        for place, (method, look) in enumerate(looks.items()):
             here = [run for run in runs if run["dataset"] == dataset and run["method"] == method]
             if here:
-                _draw(panel, here, column, look)
+                _draw(panel, here, column, look, 3 - place / 100)  # the first lies on top
         panel.set(yscale="log", xlabel=label, title=dataset)
         panel.grid(alpha=0.3, which="major")
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("stationarity gap")
+    if any(run["final"]["corner"] for run in runs if run["method"] in looks):
+        panels[0].plot([], [], label="then at a degenerate corner", **CORNER, color="grey")
     found = {text: line for panel in panels for line, text in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=max(len(found), 1), frameon=False)
     figure.suptitle(title)
     return figure
 
 
-def _draw(panel: Any, runs: Sequence[Mapping[str, Any]], column: str, look: Mapping[str, Any]) -> None:
+def _draw(panel: Any, runs: Sequence[Mapping[str, Any]], column: str, look: Mapping[str, Any], zorder: float) -> None:
     """The median of the seeds, over the steps that all of them have."""
     length = min(len(run["curve"]["k"]) for run in runs)
     gaps = np.array([[_positive(gap) for gap in run["curve"]["gap"][:length]] for run in runs])
     across = np.array(runs[0]["curve"][column][:length], dtype=float)
     dash = (0, [float(part) for part in look["dash"].split()]) if look["dash"] else "-"
-    line = {"color": look["colour"], "linestyle": dash, "linewidth": 1.6, "label": runs[0]["label"]}
-    with np.errstate(all="ignore"):
-        panel.plot(across, np.exp(np.median(np.log(gaps), axis=0)), **line)
+    line = {"color": look["colour"], "linestyle": dash, "linewidth": 1.6, "label": runs[0]["label"], "zorder": zorder}
+    middle = np.exp(np.median(np.log(gaps), axis=0))  # NaN where a seed has none: the line ends there
+    panel.plot(across, middle, **line)
+    shown = np.flatnonzero(np.isfinite(middle))
+    if shown.size and any(run["final"]["corner"] for run in runs):
+        panel.plot(across[shown[-1]], middle[shown[-1]], color=look["colour"], **CORNER)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a column without a number has no least one
         if len(runs) > 1:
-            panel.fill_between(across, gaps.min(0), gaps.max(0), color=look["colour"], alpha=0.15, linewidth=0)
+            panel.fill_between(
+                across, np.nanmin(gaps, 0), np.nanmax(gaps, 0), color=look["colour"], alpha=0.15, linewidth=0
+            )
 
 
 def _positive(gap: float | None) -> float:

@@ -102,8 +102,10 @@ const lowest = (values) => { let low = Infinity; return values.map((v) => (v ===
 function seriesOf(run) {
   const { colour, dash } = DATA.styles[run.method];
   const raw = run.curve[state.y] || run.curve.k.map(() => null);
-  const last = raw.length - 1, x = run.curve[state.x];
-  const y = state.best === "1" ? lowest(raw) : raw;
+  const x = run.curve[state.x], y = state.best === "1" ? lowest(raw) : raw;
+  // the ring stands where the curve ends: a log axis has no place for the gap of 0 that a corner may have
+  let last = y.length - 1;
+  while (last > 0 && (y[last] === null || (state.logy === "1" && y[last] <= 0))) last--;
   const nu = run.nu === null ? "" : `, nu ${brief(run.nu)}`;
   const marks = run.final.corner ? [{ x: x[last], y: y[last] }] : [];
   const name = run.label + nu + (state.seed === "all" ? `, seed ${run.seed}` : "");
