@@ -115,6 +115,13 @@ def made_sensitivity(datasets=tuple(DATASETS)):
                 for ridge in (0.01, 0.1, 1.0):
                     order = ["opf", "fp", "morbit"] if cap and ridge < 1 else ["morbit", "opf", "fp"]
                     gaps = {method: 10.0 ** (place - 4) * ridge for place, method in enumerate(order)}
-                    setting = {"dataset": dataset, "radius": radius, "ridge": ridge}
-                    found.append({"setting": setting, "order": order, "gaps": gaps, "cap": cap})
+                    entry = {"experiment": "exp1", "dataset": dataset, "setting": {"radius": radius, "ridge": ridge}}
+                    entry |= {
+                        "cap": cap,
+                        "order": order,
+                        "order_final": order[::-1],
+                        "gaps": gaps,
+                        "corners": ["morbit"],
+                    }
+                    found.append(entry)
     return found

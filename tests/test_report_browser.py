@@ -54,6 +54,11 @@ def press(browser, key, choice):
     browser.evaluate(f"""document.querySelector('[data-set="{key}"][data-choice="{choice}"]').click()""")
 
 
+def choose(browser, select, value):
+    found = f"const select = document.querySelector('{select}')"
+    browser.evaluate(f"(() => {{ {found}; select.value = '{value}'; select.dispatchEvent(new Event('change')); }})()")
+
+
 def test_the_numbers_on_the_page_are_those_of_the_runs(browser, page):
     for group in ("fig1", "fig2"):
         for seed in ("0", "1", "all"):
@@ -99,10 +104,7 @@ def test_log_axes_quantities_and_the_best_so_far(browser, page):
         after = paths(browser)
         assert after != before and len(after) == len(before)
         before = after
-    browser.evaluate(
-        """(() => { const s = document.querySelector('select[data-set="y"]'); s.value = 'worst_value';"""
-        """ s.dispatchEvent(new Event('change')); })()"""
-    )
+    choose(browser, 'select[data-set="y"]', "worst_value")
     assert "worst-task" in browser.evaluate("document.getElementById('curves-note').textContent")
 
 
@@ -134,9 +136,15 @@ def test_pointing_at_a_panel_reads_the_values_out(browser, page):
 
 def test_the_maps_count_the_orders_and_the_table_has_the_gaps(browser, page):
     browser.open(page)
-    text = browser.evaluate("document.getElementById('maps').innerText")
-    assert "OPF < FP < MORBiT: 12 of 36" in text and "the paper's order in 4 of 6" in text
-    assert browser.evaluate("document.querySelectorAll('#maps .cell').length") == 36
+    text = "document.getElementById('maps').innerText"
+    assert "OPF < FP < MORBiT: 12 of 36" in browser.evaluate(
+        text
+    ) and "the paper's order in 4 of 6" in browser.evaluate(text)
+    cells = browser.evaluate("[...document.querySelectorAll('#maps .cell')].map((cell) => cell.textContent)")
+    assert len(cells) == 36 and cells.count("O") == 12 and cells.count("M*") == 24
+    choose(browser, "#map-order", "order_final")
+    assert "OPF < FP < MORBiT: 0 of 36" in browser.evaluate(text)
+    browser.evaluate("document.getElementById('settings').open = true; new Promise((done) => setTimeout(done, 100))")
     shown = browser.evaluate(
         "[...document.querySelectorAll('#maps [data-value]')].map((c) =>"
         " [Number(c.dataset.setting), c.dataset.key, JSON.parse(c.dataset.value)])"

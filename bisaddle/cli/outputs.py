@@ -7,16 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from bisaddle.cli import screen
+from bisaddle.cli.documents import save
 
 PAGE, ACCOUNT, SENSITIVITY = "report.html", "REPRODUCTION.md", "sensitivity.json"
 
 
-def write_all(runs: list[dict], folder: Path, account: bool) -> dict[str, Path]:
-    """results.json and .csv, figures, the page, and REPRODUCTION.md where the runs are those of the paper."""
+def write_all(runs: list[dict], maps: list[dict], folder: Path, account: bool) -> dict[str, Path]:
+    """results.json and .csv, figures, the page, and REPRODUCTION.md where the runs are those of the paper.
+
+    maps: of sensitivity; without any, sensitivity.json of an earlier run goes, as its results.json does.
+    """
     from bisaddle import experiments, report
 
     written = {"results": experiments.save(runs, folder)}
-    maps = read_sensitivity(folder)
+    (folder / SENSITIVITY).unlink(missing_ok=True)
+    if maps:
+        written["sensitivity"] = folder / SENSITIVITY
+        save(maps, written["sensitivity"])
     try:
         figures = report.figures(runs, folder)
     except ImportError as error:

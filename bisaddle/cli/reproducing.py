@@ -189,11 +189,10 @@ def _compare(
                 runs += _run_one(job, share)
                 if stop:
                     break
-            if sensitive and not stop:
-                _sensitivity(runs, folder, partial(_look, bar, stop, limit, 0.0, 1.0))
+            maps = [] if stop or not sensitive else _sensitivity(jobs, partial(_look, bar, stop, limit))
         if not runs:
             raise Failure(f"{stop[0] if stop else 'ended'} before the first run; nothing is saved", NOT_CONVERGED)
-        written = outputs.write_all(runs, folder, account)
+        written = outputs.write_all(runs, maps, folder, account)
     seconds = time.perf_counter() - begin
     if options["as_json"]:
         names = {key: str(path.absolute()) for key, path in written.items()}
@@ -265,8 +264,19 @@ def _look(
         raise KeyboardInterrupt
 
 
-def _sensitivity(runs: list[dict], folder: Path, look: Any) -> None:
-    raise NotImplementedError
+def _sensitivity(jobs: list[tuple[Any, dict[str, Any]]], look: Any) -> list[dict]:
+    """The order of the methods under other settings, for every experiment that names them."""
+    from bisaddle import experiments
+
+    varied = [(experiment, given["data_dir"]) for experiment, given in jobs if experiment.sensitivity]
+    found: list[dict] = []
+    for i, (experiment, data_dir) in enumerate(varied):
+        share = partial(look, i / len(varied), 1 / len(varied))
+        try:
+            found += experiments.sensitivity(experiment, data_dir=data_dir, progress=share)
+        except KeyboardInterrupt:
+            break
+    return found
 
 
 @contextmanager

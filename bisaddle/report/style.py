@@ -46,7 +46,8 @@ def group_of(run: Mapping[str, Any]) -> str:
     """What a run is drawn with: its figure, or its experiment where it belongs to none of the paper's two."""
     if run["figure"] in FIGURES:
         return run["figure"]
-    return DRAWN_WITH.get(run["experiment"], run["experiment"])
+    name = str(run["experiment"])
+    return DRAWN_WITH.get(name, name)
 
 
 def title_of(group: str) -> str:

@@ -72,75 +72,111 @@ function drawCertificates(place, runs, manySeeds) {
 }
 
 const MAP_COLOURS = ["#2f7ed8", "#c2410c", "#7c3aed", "#0f766e", "#a16207", "#be185d", "#475569"];
+const ORDERS = { order: "mean log10 gap over the run", order_final: "gap at the last step", order_hvps: "gap after as many products as OPF takes" };
+const CLAIM = "opf < fp < morbit";
+let mapOrder = "order";
 
-// one map for each data set, experiment and cap: a cell a setting, its colour the order of the methods
+const orderOf = (one) => one[mapOrder].join(" < ");
+const orderText = (order) => order.toUpperCase().replaceAll("MORBIT", "MORBiT");
+const capText = (cap) => (cap === null || cap === undefined ? "nu over the whole grid" : `nu at most ${cap}`);
+
+function settingText(value) {
+  if (Array.isArray(value) && value.every((item) => typeof item === "string")) return value.join(" + ") || "none";
+  return value === undefined ? "" : value !== null && typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+// one map for each experiment, data set and cap: a cell a setting, its colour the order of the methods
 function drawMaps(place) {
   const all = DATA.sensitivity;
   if (!all.length) { document.getElementById("sensitivity").remove(); return; }
-  const orders = new Map();
-  for (const one of all) orders.set(one.order.join(" < "), (orders.get(one.order.join(" < ")) || 0) + 1);
-  const names = [...orders.keys()].sort((a, b) => (b === "opf < fp < morbit") - (a === "opf < fp < morbit") || orders.get(b) - orders.get(a));
-  const colour = (one) => MAP_COLOURS[Math.min(names.indexOf(one.order.join(" < ")), MAP_COLOURS.length - 1)];
-  const keys = element("div", { class: "keys" }, place);
-  for (const name of names) {
-    const key = element("span", {}, keys);
-    element("span", { class: "swatch", style: `background:${MAP_COLOURS[Math.min(names.indexOf(name), MAP_COLOURS.length - 1)]}` }, key);
-    key.append(`${name.toUpperCase().replaceAll("MORBIT", "MORBiT")}: ${orders.get(name)} of ${all.length}`
-      + (name === "opf < fp < morbit" ? " (the paper's order)" : ""));
+  place.replaceChildren();
+  const known = Object.entries(ORDERS).filter(([key]) => all.every((one) => Array.isArray(one[key])));
+  if (known.length > 1) {
+    const field = element("label", { class: "field" }, place);
+    element("span", {}, field, "Order by");
+    const select = element("select", { id: "map-order" }, field);
+    for (const [value, text] of known) element("option", { value }, select, text).selected = value === mapOrder;
+    select.addEventListener("change", () => { mapOrder = select.value; drawMaps(place); document.getElementById("map-order").focus(); });
   }
-  const shared = ["dataset", "experiment"];
-  const groupOf = (one) => [...shared.map((key) => one.setting[key]).filter((v) => v !== undefined),
-    one.cap === null || one.cap === undefined ? "nu over the whole grid" : `nu at most ${one.cap}`].join(", ");
+  const count = new Map();
+  for (const one of all) count.set(orderOf(one), (count.get(orderOf(one)) || 0) + 1);
+  // a colour belongs to an order, whatever the orders are by
+  const names = [CLAIM, ...[...new Set(all.flatMap((one) => known.map(([key]) => one[key].join(" < "))))].filter((name) => name !== CLAIM).sort()];
+  const colour = (name) => MAP_COLOURS[Math.min(names.indexOf(name), MAP_COLOURS.length - 1)];
+  const keys = element("div", { class: "keys" }, place);
+  for (const name of names.filter((one) => count.has(one) || one === CLAIM)) {
+    const key = element("span", {}, keys);
+    element("span", { class: "swatch", style: `background:${colour(name)}` }, key);
+    key.append(`${orderText(name)}: ${count.get(name) || 0} of ${all.length}${name === CLAIM ? " (the paper's order)" : ""}`);
+  }
   const groups = new Map();
-  for (const one of all) groups.set(groupOf(one), [...(groups.get(groupOf(one)) || []), one]);
+  for (const one of all) {
+    const named = (one.experiment || "").includes(one.dataset) ? [] : [one.dataset];
+    const name = [one.experiment, ...named, capText(one.cap)].filter((part) => part).join(", ");
+    groups.set(name, [...(groups.get(name) || []), one]);
+  }
   const maps = element("div", { class: "maps" }, place);
-  for (const [name, members] of groups) drawMap(element("div", { class: "map" }, maps), name, members, shared, colour);
-  const details = element("details", {}, place);
-  element("summary", {}, details, "All settings as a table");
-  const scroll = element("div", { class: "scroll" }, details), table = element("table", {}, scroll);
-  const methods = [...new Set(all.flatMap((one) => Object.keys(one.gaps)))], settings = [...new Set(all.flatMap((one) => Object.keys(one.setting)))];
-  const head = element("tr", {}, table);
-  for (const title of [...settings, "nu cap", ...methods.map((m) => `gap ${m}`), "order"]) element("th", {}, head, title);
-  all.forEach((one, i) => {
-    const row = element("tr", {}, table);
-    for (const key of settings) element("td", {}, row, settingText(one.setting[key]));
-    element("td", {}, row, one.cap === null || one.cap === undefined ? "none" : String(one.cap));
-    for (const m of methods) {
-      const cell = element("td", { class: "num", "data-setting": i, "data-key": m }, row, brief(one.gaps[m]));
-      if (typeof one.gaps[m] === "number") cell.setAttribute("data-value", JSON.stringify(one.gaps[m]));
-    }
-    element("td", { class: "words" }, row, one.order.join(" < "));
-  });
+  for (const [name, members] of groups) drawMap(element("div", { class: "map scroll" }, maps), name, members, colour);
+  element("p", { class: "note" }, place, "A letter names the method with the least gap (O, F, M); an asterisk says that it ended at a degenerate corner. "
+    + "Point at a cell for the setting and the gaps.");
+  drawSettings(place, all, known);
 }
 
-const settingText = (value) => (value === undefined ? "" : value !== null && typeof value === "object" ? JSON.stringify(value) : String(value));
-
-function drawMap(place, name, members, shared, colour) {
+function drawMap(place, name, members, colour) {
   element("h3", {}, place, name);
-  const claimed = members.filter((one) => one.order.join() === "opf,fp,morbit").length;
+  const claimed = members.filter((one) => orderOf(one) === CLAIM).length;
   element("p", { class: "note" }, place, `the paper's order in ${claimed} of ${members.length}`);
   const values = (key) => [...new Set(members.map((one) => settingText(one.setting[key])))];
-  const free = Object.keys(members[0].setting).filter((key) => !shared.includes(key) && values(key).length > 1);
-  // columns: as few of the last keys as make a map that is not too wide
+  const free = Object.keys(members[0].setting).filter((key) => values(key).length > 1);
+  // columns: as many of the last keys as make a map that is not too wide
   const across = [];
-  while (free.length > 1 && [...across, free[free.length - 1]].reduce((n, key) => n * values(key).length, 1) <= 8) across.unshift(free.pop());
+  while (free.length > 1 && [...across, free[free.length - 1]].reduce((n, key) => n * values(key).length, 1) <= 12) across.unshift(free.pop());
   if (!across.length && free.length) across.unshift(free.pop());
   const text = (one, keys) => keys.map((key) => settingText(one.setting[key])).join(" · ");
   const columns = [...new Set(members.map((one) => text(one, across)))], rows = [...new Set(members.map((one) => text(one, free)))];
   const table = element("table", {}, place);
   const head = element("tr", {}, table);
-  element("th", {}, head, `${free.join(" · ")} ↓  ${across.join(" · ")} →`);
-  for (const column of columns) element("th", {}, head, column);
+  const corner = element("th", { class: "axes" }, head);
+  element("div", {}, corner, `${across.join(" · ")} →`);
+  element("div", {}, corner, free.length ? `${free.join(" · ")} ↓` : "");
+  for (const column of columns) element("span", {}, element("th", { class: "column" }, head), column);
   for (const rowText of rows) {
     const row = element("tr", {}, table);
     element("th", {}, row, rowText);
     for (const column of columns) {
       const one = members.find((m) => text(m, free) === rowText && text(m, across) === column);
-      const title = one && [name, ...Object.entries(one.setting).map(([k, v]) => `${k} ${settingText(v)}`),
-        ...one.order.map((m) => `${m}: gap ${brief(one.gaps[m])}`)].join("\n");
-      element("td", one ? { class: "cell", style: `background:${colour(one)}`, title } : {}, row, one ? one.order[0].toUpperCase().slice(0, 3) : "");
+      if (!one) { element("td", {}, row); continue; }
+      const first = one[mapOrder][0], cornered = (one.corners || []).includes(first);
+      const title = [name, ...Object.entries(one.setting).map(([k, v]) => `${k} ${settingText(v)}`),
+        ...one[mapOrder].map((m) => `${m}: gap ${brief(one.gaps[m])}${(one.corners || []).includes(m) ? ", degenerate corner" : ""}`)].join("\n");
+      element("td", { class: "cell", style: `background:${colour(orderOf(one))}`, title }, row, first[0].toUpperCase() + (cornered ? "*" : ""));
     }
   }
+}
+
+// the same as a table, made when it is opened: it may be long
+function drawSettings(place, all, known) {
+  const details = element("details", { id: "settings" }, place);
+  element("summary", {}, details, `All ${all.length} settings as a table`);
+  details.addEventListener("toggle", () => {
+    if (details.childElementCount > 1) return;
+    const table = element("table", {}, element("div", { class: "scroll" }, details));
+    const methods = [...new Set(all.flatMap((one) => Object.keys(one.gaps)))], settings = [...new Set(all.flatMap((one) => Object.keys(one.setting)))];
+    const head = element("tr", {}, table);
+    for (const title of ["data set", "experiment", ...settings, "nu cap", ...methods.map((m) => `gap ${m}`), ...known.map(([, text]) => `order by ${text}`)]) {
+      element("th", { class: "words" }, head, title);
+    }
+    all.forEach((one, i) => {
+      const row = element("tr", {}, table);
+      const words = [one.dataset, one.experiment, ...settings.map((key) => one.setting[key]), one.cap ?? "none"];
+      for (const word of words) element("td", { class: "words" }, row, settingText(word));
+      for (const m of methods) {
+        const cell = element("td", { class: "num", "data-setting": i, "data-key": m }, row, brief(one.gaps[m]));
+        if (typeof one.gaps[m] === "number") cell.setAttribute("data-value", JSON.stringify(one.gaps[m]));
+      }
+      for (const [key] of known) element("td", { class: "words" }, row, orderText(one[key].join(" < ")));
+    });
+  });
 }
 
 // {a: {b: 1}} -> {"a.b": 1}
