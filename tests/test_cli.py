@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,17 @@ def test_the_commands_of_the_issue_are_there():
     names = {" ".join(words) for words, _ in commands()}
     assert names >= {"reproduce", "run", "solve", "certify", "report", "methods", "sets", "info", "completion"}
     assert names >= {"data list", "data fetch", "data check", "data where"}
+
+
+def test_the_page_of_the_command_line_names_commands_that_exist_and_none_is_missing():
+    text = (ROOT / "docs" / "cli.md").read_text()
+    named = set(re.findall(r"\bbisaddle ([a-z]+)", text))
+    assert named == set(app.commands)
+    assert set(re.findall(r"--[a-z][a-z-]*", text)) <= {
+        *(option for _, command in commands() for parameter in command.params for option in parameter.opts),
+        *(option for parameter in app.params for option in parameter.opts),
+        "--help",
+    }
 
 
 def test_every_option_says_what_it_does():

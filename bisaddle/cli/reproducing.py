@@ -52,7 +52,11 @@ def with_options(command: Any) -> Any:
 @click.argument("figure", type=click.Choice(["fig1", "fig2", "all"]), default="all")
 @click.option("--dataset", "datasets", multiple=True, type=click.Choice(DATASETS), help="Only this data set; repeat.")
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=True, help="Folder."
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=RESULTS,
+    show_default=True,
+    help="Folder to write to.",
 )
 @with_options
 def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any) -> None:
@@ -86,7 +90,9 @@ def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any)
 
 @click.command()
 @click.argument("file", metavar="FILE.toml")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder. [default: results/NAME]")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder to write to. [default: results/NAME]"
+)
 @with_options
 def run(file: str, out: Path | None, **options: Any) -> None:
     """Run one experiment: a TOML file of yours, or a bundled one by its name.

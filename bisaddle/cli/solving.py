@@ -9,7 +9,7 @@ import click
 
 from bisaddle.cli import documents, screen
 from bisaddle.cli.errors import NOT_CONVERGED
-from bisaddle.cli.options import data_dir_option, json_option, max_seconds_option, precision_of, precision_option
+from bisaddle.cli.options import json_option, max_seconds_option, precision_of, precision_option
 from bisaddle.cli.problems import Built, build, function_specification, multitask_specification
 from bisaddle.cli.stepping import method_named
 
@@ -115,7 +115,7 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
 @click.command()
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option("--tol", type=above_zero, help="The gap to be met. [default: that of the result]")
-@data_dir_option
+@click.option("--data-dir", type=click.Path(path_type=Path), help="One more folder to look for the data file in.")
 @json_option
 def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: bool) -> None:
     """Rebuild the problem of a RESULT of `solve --out` and compute its certificate again, in float64.
