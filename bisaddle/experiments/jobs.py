@@ -173,7 +173,7 @@ class Crew:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def work(self, jobs: Sequence[Job | WarmUp]) -> list[list[Outcome]]:
-        """The outcomes of the jobs in their order, those not begun left out after an interruption."""
+        """The outcomes of each job, in the order of the jobs; none for one not begun before an interruption."""
         total, reports = sum(job.steps for job in jobs), SimpleQueue()
         with ThreadPoolExecutor(WORKERS) as pool:
             futures = [pool.submit(self._one, job, reports) for job in jobs]
@@ -188,7 +188,7 @@ class Crew:
             except BaseException:
                 self.stop.set()
                 raise
-            return [found for future in futures if (found := future.result())]
+            return [future.result() for future in futures]
 
     def _one(self, job: Job | WarmUp, reports: SimpleQueue) -> list[Outcome]:
         if self.stop.is_set():

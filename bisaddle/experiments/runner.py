@@ -46,7 +46,7 @@ def run(
     progress(done, total, text, gap): called often; if it raises KeyboardInterrupt, as Ctrl-C does, what there is comes
     back, runs that were cut with "partial": True.
     """
-    experiment = _chosen(experiment, quick, seeds, steps, methods, datasets)
+    experiment = chosen(experiment, quick=quick, seeds=seeds, steps=steps, methods=methods, datasets=datasets)
     grids = _grids(experiment, nus, quick)
     found: list[dict[str, Any]] = []
     with jax.enable_x64(True):
@@ -58,13 +58,23 @@ def run(
     return found
 
 
-def _chosen(experiment: Experiment, quick: bool, seeds, steps, methods, datasets) -> Experiment:
+def chosen(
+    experiment: Experiment,
+    *,
+    quick: bool = False,
+    seeds: Iterable[int] | None = None,
+    steps: int | None = None,
+    every: int | None = None,
+    methods: Sequence[str] | None = None,
+    datasets: Sequence[str] | None = None,
+) -> Experiment:
+    """The experiment with these instead of what its file says."""
     small = experiment.quick if quick else {}
     steps = small.get("steps", experiment.steps) if steps is None else steps
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1 or steps % experiment.every:
+    every = experiment.every if every is None else every
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1 or steps % every:
         raise ExperimentError(
-            f"{experiment.name}: steps must be a multiple of {experiment.every} (the steps between two records), "
-            f"given {steps!r}"
+            f"{experiment.name}: steps must be a multiple of {every} (the steps between two records), given {steps!r}"
         )
     seeds = small.get("seeds", experiment.seeds) if seeds is None else checked_seeds("seeds", seeds)
     known = [spec.key for spec in experiment.methods]
@@ -75,8 +85,10 @@ def _chosen(experiment: Experiment, quick: bool, seeds, steps, methods, datasets
     cases = [case for case in experiment.cases if not datasets or case.dataset["name"] in datasets]
     if not cases:
         there = dict.fromkeys(case.dataset["name"] for case in experiment.cases)
-        raise ExperimentError(f"{experiment.name} has the data sets {', '.join(there)}, not {', '.join(datasets)}")
-    return replace(experiment, steps=int(steps), seeds=seeds, methods=tuple(kept), cases=tuple(cases))
+        lacking = ", ".join(datasets or ())
+        raise ExperimentError(f"{experiment.name} has the data sets {', '.join(there)}, not {lacking}")
+    changes = {"steps": int(steps), "every": every, "seeds": seeds, "methods": tuple(kept), "cases": tuple(cases)}
+    return replace(experiment, **changes)
 
 
 def _grids(experiment: Experiment, nus: Mapping[str, Sequence[float]] | None, quick: bool) -> dict[str, tuple]:
@@ -94,7 +106,7 @@ def _run_case(experiment: Experiment, case: Case, grids, quick: bool, data_dir, 
     built = [build.instance(case, seed, data_dir) for seed in experiment.seeds]
     grids = {spec.key: _allowed(spec, built, grids[spec.key], experiment.steps) for spec in experiment.methods}
     width = QUICK_WIDTH if quick else WIDTH
-    jobs = [WarmUp(built[0], experiment.gap), *(job for one in built for job in _jobs(experiment, one, grids, width))]
+    jobs = [WarmUp(built[0], experiment.gap), *(job for one in built for job in jobs_of(experiment, one, grids, width))]
     outcomes = [outcome for done in crew.work(jobs) for outcome in done]
     found: list[dict[str, Any]] = []
     for spec in experiment.methods:
@@ -114,7 +126,7 @@ def _allowed(spec: MethodSpec, built: list[Instance], grid: tuple, steps: int) -
     return kept
 
 
-def _jobs(experiment: Experiment, built: Instance, grids: dict[str, tuple], width: int) -> list[Job]:
+def jobs_of(experiment: Experiment, built: Instance, grids: dict[str, tuple], width: int) -> list[Job]:
     """Lanes of one compiled program together: the class of the method, and for a series its length."""
     groups: dict[tuple, list[Lane]] = {}
     for spec in experiment.methods:
@@ -137,12 +149,12 @@ def _runs(
     """The runs of one method, the chosen nu marked."""
     scores = {nu: [_mean_log(o) for o in mine if o.lane.nu == nu] for nu in grid}
     means = {nu: float(np.mean(values)) for nu, values in scores.items() if values}
-    chosen = min(means, key=lambda nu: means[nu])
-    first = next(outcome for outcome in mine if outcome.lane.nu == chosen)
+    best = min(means, key=lambda nu: means[nu])
+    first = next(outcome for outcome in mine if outcome.lane.nu == best)
     timed = first.pace
     if spec.method != "Adaptive" and not (quick or cut):
-        timed = seconds_per_step(spec, first.built, chosen, experiment.steps)
-    return [_run(experiment, case, outcome, outcome.lane.nu == chosen, timed, grid, quick) for outcome in mine]
+        timed = seconds_per_step(spec, first.built, best, experiment.steps)
+    return [_run(experiment, case, outcome, outcome.lane.nu == best, timed, grid, quick) for outcome in mine]
 
 
 def _mean_log(outcome: Outcome) -> float:

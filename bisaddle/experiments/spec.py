@@ -67,6 +67,7 @@ class Experiment:
     seeds: tuple[int, ...]
     gap: dict[str, float]
     quick: dict[str, Any] = field(default_factory=dict)
+    sensitivity: dict[str, Any] = field(default_factory=dict)
 
     @property
     def dataset(self) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def read(name_or_path: str | Path) -> Experiment:
 def from_dict(name: str, content: dict[str, Any], where: str = "the experiment") -> Experiment:
     """An Experiment from the content of a TOML file."""
     allowed = ("title", "figure", "steps", "every", "seeds", "dataset", "problem", "gap", "tuning", "methods")
-    _only(where, content, (*allowed, "quick", "cases"))
+    _only(where, content, (*allowed, "quick", "cases", "sensitivity"))
     steps = _whole(f"{where}: steps", content.get("steps", 10_000), 1)
     every = _whole(f"{where}: every", content.get("every", 10), 1)
     _divides(where, steps, every)
@@ -144,6 +145,7 @@ def from_dict(name: str, content: dict[str, Any], where: str = "the experiment")
         seeds=seeds(f"{where}: seeds", content.get("seeds", [0])),
         gap=gap,
         quick=_quick(f"{where}: quick", _table(where, content, "quick"), every),
+        sensitivity=_sensitivity(f"{where}: sensitivity", _table(where, content, "sensitivity")),
     )
 
 
@@ -286,6 +288,21 @@ def _quick(where: str, table: dict[str, Any], every: int) -> dict[str, Any]:
         made["seeds"] = seeds(f"{where}.seeds", table["seeds"])
     if "stride" in table:
         made["stride"] = _whole(f"{where}.stride", table["stride"], 1)
+    return made
+
+
+def _sensitivity(where: str, table: dict[str, Any]) -> dict[str, Any]:
+    """Lists of values of problem and data set options, whose product is run; nu_caps: upper limits of nu."""
+    for key, values in table.items():
+        if not isinstance(values, list) or not values:
+            raise ExperimentError(f"{where}.{key} must be a list of values, given {values!r}")
+    for key in ("seed", "directory", "name", "divergence", "lam"):
+        if key in table:
+            raise ExperimentError(f"{where}: {key} cannot be varied; radius, ridge and options of the data set can")
+    made = dict(table)
+    for key in ("radius", "ridge", "nu_caps"):
+        if key in made:
+            made[key] = list(positive_numbers(f"{where}.{key}", made[key]))
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bisaddle.experiments.errors import ExperimentError
 
-RESULTS, TABLE = "results.json", "results.csv"
+RESULTS, TABLE, SENSITIVITY = "results.json", "results.csv", "sensitivity.json"
 CURVE = ("k", "seconds", "hvps", "x_gap", "y_gap", "gap", "worst_value", "corner")
 KEYS = ("experiment", "dataset", "method", "nu", "seed", "config", "curve")
 
@@ -80,3 +80,20 @@ def read_json(path: str | os.PathLike, name: str) -> list[Any]:
     if not isinstance(content, list):
         raise ExperimentError(f"{file} is not a {name}: a list is needed, found {type(content).__name__}")
     return content
+
+
+def save_sensitivity(entries: list[dict[str, Any]], folder: str | os.PathLike) -> Path:
+    """sensitivity.json in a folder."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_json(entries, Path(folder) / SENSITIVITY)
+    return Path(folder) / SENSITIVITY
+
+
+def load_sensitivity(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """The settings of a sensitivity.json, or of the folder that holds one."""
+    found, needed = read_json(path, SENSITIVITY), ("setting", "cap", "order", "gaps")
+    for i, entry in enumerate(found):
+        lacking = [key for key in needed if not isinstance(entry, dict) or key not in entry]
+        if lacking:
+            raise ExperimentError(f"{path}: item {i} is not a setting: it has no {', '.join(lacking)}")
+    return found

@@ -1,0 +1,147 @@
+"""How the order of the methods depends on what section 6 does not state."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from bisaddle.experiments import build
+from bisaddle.experiments.errors import ExperimentError
+from bisaddle.experiments.jobs import Crew, Outcome, Progress
+from bisaddle.experiments.runner import LEAST_GAP, THIN, WIDTH, chosen, jobs_of
+from bisaddle.experiments.spec import Case, Experiment, MethodSpec
+
+# the gaps in which a setting is judged: Definition 2.1 with sigma = 1, with the method's own, and Definition 2.2
+MEASURES = {"gap": "sigma = 1", "gap_paper": "own sigma", "gap_projection": "Definition 2.2"}
+RIVALS = ("opf", "fp")
+
+
+def sensitivity(
+    experiment: Experiment, *, steps: int | None = None, data_dir: Any = None, progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """The order of OPF, FP and MORBiT for every combination of the file's table [sensitivity], on its first seed.
+
+    Each is a dict: experiment, dataset, setting (radius, ridge, ..., neumann of MORBiT, measure), cap (of nu, or None),
+    order (by the mean log10 gap), order_final (by the gap at K), order_hvps (by the gap after as many products as OPF
+    takes in K steps), gaps and mean_log10_gaps and nus by method, corners (the methods that end in one).
+    Interrupted, the settings that are complete come back.
+    """
+    if not experiment.sensitivity:
+        raise ExperimentError(f"{experiment.name} has no table [sensitivity], which names the values to vary")
+    experiment = chosen(experiment, steps=steps, seeds=experiment.seeds[:1], methods=_compared(experiment))
+    experiment = _every(experiment)
+    varied = {key: values for key, values in experiment.sensitivity.items() if key != "nu_caps"}
+    settings = [dict(zip(varied, values, strict=True)) for values in itertools.product(*varied.values())]
+    found: list[dict[str, Any]] = []
+    with jax.enable_x64(True):
+        cases = [(setting, _case(experiment.cases[0], setting)) for setting in settings]
+        built = [build.instance(case, experiment.seeds[0], data_dir) for _, case in cases]
+        jobs, owners = [], []
+        for i, one in enumerate(built):
+            grids = {spec.key: build.allowed(spec, one, spec.nu, experiment.steps) for spec in experiment.methods}
+            more = jobs_of(experiment, one, grids, WIDTH)
+            jobs += more
+            owners += len(more) * [i]
+        crew = Crew(progress)
+        outcomes: list[list[Outcome]] = [[] for _ in built]
+        for owner, done in zip(owners, crew.work(jobs), strict=True):
+            outcomes[owner] += [outcome for outcome in done if outcome.status != "INTERRUPTED"]
+        for (setting, case), mine in zip(cases, outcomes, strict=True):
+            if {o.lane.spec.key for o in mine} == {spec.key for spec in experiment.methods}:
+                found += _entries(experiment, case, setting, mine)
+    return found
+
+
+def _compared(experiment: Experiment) -> list[str]:
+    """OPF, FP and every MORBiT of the file."""
+    keys = [spec.key for spec in experiment.methods if spec.key in RIVALS or spec.method == "MORBiT"]
+    lacking = [key for key in RIVALS if key not in keys]
+    if lacking or len(keys) == len(RIVALS):
+        raise ExperimentError(f"{experiment.name}: sensitivity compares opf, fp and MORBiT; given {', '.join(keys)}")
+    return keys
+
+
+def _every(experiment: Experiment) -> Experiment:
+    """Fewer records: the order does not need them."""
+    return experiment if experiment.steps % THIN else chosen(experiment, every=THIN)
+
+
+def _case(case: Case, setting: dict[str, Any]) -> Case:
+    problem = {key: setting.get(key, value) for key, value in case.problem.items()}
+    options = {key: value for key, value in setting.items() if key not in case.problem}
+    return Case(case.name, {**case.dataset, **options}, problem)
+
+
+def _entries(experiment: Experiment, case: Case, setting: dict[str, Any], mine: list[Outcome]) -> list[dict[str, Any]]:
+    made = []
+    series = [spec for spec in experiment.methods if spec.method == "MORBiT"]
+    caps = [*experiment.sensitivity.get("nu_caps", []), None]
+    for spec, measure, cap in itertools.product(series, MEASURES, caps):
+        keys = {"opf": "opf", "fp": "fp", "morbit": spec.key}
+        best = {name: _best(mine, key, measure, cap) for name, key in keys.items()}
+        if any(outcome is None for outcome in best.values()):
+            continue
+        made.append(_entry(experiment, case, setting, spec, measure, cap, best))  # pyright: ignore[reportArgumentType]
+    return made
+
+
+def _best(mine: list[Outcome], key: str, measure: str, cap: float | None) -> Outcome | None:
+    tried = [o for o in mine if o.lane.spec.key == key and (cap is None or (o.lane.nu or 0.0) <= cap)]
+    return min(tried, key=lambda outcome: _mean_log(outcome, measure), default=None)
+
+
+def _mean_log(outcome: Outcome, measure: str) -> float:
+    gaps = outcome.columns[measure]
+    return float(np.mean(np.log10(np.maximum(gaps, LEAST_GAP)))) if np.all(np.isfinite(gaps)) else np.inf
+
+
+def _entry(
+    experiment: Experiment,
+    case: Case,
+    setting: dict[str, Any],
+    spec: MethodSpec,
+    measure: str,
+    cap: float | None,
+    best: dict[str, Outcome],
+) -> dict[str, Any]:
+    means = {name: _mean_log(outcome, measure) for name, outcome in best.items()}
+    finals = {name: float(outcome.columns[measure][-1]) for name, outcome in best.items()}
+    budget = int(best["opf"].hvps[-1])
+    spent = {name: _at(outcome, measure, budget) for name, outcome in best.items()}
+    return {
+        "experiment": case.name,
+        "dataset": case.dataset["name"],
+        "setting": {**setting, "neumann": spec.neumann, "measure": MEASURES[measure]},
+        "cap": cap,
+        "steps": experiment.steps,
+        "seed": experiment.seeds[0],
+        "order": _ordered(means),
+        "order_final": _ordered(finals),
+        "order_hvps": _ordered(spent),
+        "gaps": _finite(finals),
+        "gaps_hvps": _finite(spent),
+        "mean_log10_gaps": _finite(means),
+        "nus": {name: outcome.lane.nu for name, outcome in best.items()},
+        "corners": [name for name, outcome in best.items() if bool(outcome.columns["corner"][-1])],
+        "worst_values": _finite({name: float(outcome.columns["worst_value"][-1]) for name, outcome in best.items()}),
+    }
+
+
+def _at(outcome: Outcome, measure: str, budget: int) -> float:
+    """The gap when no more than `budget` products have been taken."""
+    return float(outcome.columns[measure][np.flatnonzero(outcome.hvps <= budget)[-1]])
+
+
+def _ordered(scores: dict[str, float]) -> list[str]:
+    return sorted(scores, key=lambda name: (not np.isfinite(scores[name]), scores[name]))
+
+
+def _finite(values: dict[str, float]) -> dict[str, float | None]:
+    return {name: value if np.isfinite(value) else None for name, value in values.items()}
+
+
+def holds(entry: dict[str, Any], names: Sequence[str] = ("opf", "fp", "morbit"), by: str = "order") -> bool:
+    """Whether the methods come in this order."""
+    return entry[by] == list(names)
