@@ -86,6 +86,17 @@ def test_the_order_of_methods_and_data_sets():
     assert len({(colour, dash) for colour, dash, _ in METHODS.values()}) == len(METHODS)
 
 
+def test_a_run_with_only_the_needed_keys_is_completed_from_its_curve(tmp_path):
+    whole = made_run("exp1", "mtl", "opf", 0.1)
+    needed = {key: whole[key] for key in ("experiment", "dataset", "method", "nu", "seed", "config", "curve")}
+    columns = ("k", "seconds", "hvps", "x_gap", "y_gap", "gap", "worst_value", "corner")
+    needed["curve"] = {name: whole["curve"][name] for name in columns}
+    shown = embedded(report.html([needed], tmp_path / "page.html"))["runs"][0]
+    for key in ("k", "gap", "best_gap", "mean_log10_gap", "worst_value", "corner"):
+        assert shown["final"][key] == pytest.approx(whole["final"][key], rel=1e-12)
+    assert shown["label"] == "opf" and shown["tuned"] and "No certificate" in shown["sentence"]
+
+
 def test_no_runs_are_refused(tmp_path):
     with pytest.raises(ValueError, match="at least one run"):
         report.html([], tmp_path / "page.html")

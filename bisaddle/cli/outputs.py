@@ -1,13 +1,11 @@
 """What a comparison leaves behind: a folder with numbers, figures, a page and an account; and a table on the screen."""
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bisaddle.cli import screen
-from bisaddle.cli.documents import save
 
 PAGE, ACCOUNT, SENSITIVITY = "report.html", "REPRODUCTION.md", "sensitivity.json"
 
@@ -22,8 +20,7 @@ def write_all(runs: list[dict], maps: list[dict], folder: Path, account: bool) -
     written = {"results": experiments.save(runs, folder)}
     (folder / SENSITIVITY).unlink(missing_ok=True)
     if maps:
-        written["sensitivity"] = folder / SENSITIVITY
-        save(maps, written["sensitivity"])
+        written["sensitivity"] = experiments.save_sensitivity(maps, folder)
     try:
         figures = report.figures(runs, folder)
     except ImportError as error:
@@ -41,8 +38,9 @@ def write_all(runs: list[dict], maps: list[dict], folder: Path, account: bool) -
 
 
 def read_sensitivity(folder: Path) -> list[dict]:
-    path = folder / SENSITIVITY
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    from bisaddle import experiments
+
+    return experiments.load_sensitivity(folder) if (folder / SENSITIVITY).is_file() else []
 
 
 def show_runs(runs: Sequence[Mapping[str, Any]]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bisaddle.report.runs import completed
 from bisaddle.report.style import FIGURES, in_order, styles
 
 CORNER = {"marker": "o", "linestyle": "none", "markerfacecolor": "none", "markersize": 7, "markeredgewidth": 1.5}
@@ -26,7 +27,7 @@ def figures(runs: Sequence[Mapping[str, Any]], folder: str | Path) -> tuple[Path
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for key, title in FIGURES.items():
-        chosen = [run for run in runs if run["figure"] == key and run.get("tuned")]
+        chosen = [run for run in map(completed, runs) if run["figure"] == key and run["tuned"]]
         if not chosen:
             continue
         for column, (suffix, label) in HORIZONTAL.items():

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from bisaddle.report.runs import completed
 from bisaddle.report.sentences import certificate_sentence
 from bisaddle.report.style import FIGURES, group_of, in_order, styles, title_of
 
@@ -44,6 +45,7 @@ def document(
     runs: Sequence[Mapping[str, Any]], sensitivity: Sequence[Mapping[str, Any]] | None, title: str
 ) -> dict[str, Any]:
     """What the page is made of. The number of a run on the page is its place in `runs`."""
+    runs = [completed(run) for run in runs]
     groups = list(dict.fromkeys(group_of(run) for run in runs))
     groups = [key for key in FIGURES if key in groups] + [key for key in groups if key not in FIGURES]
     configs: list[str] = []
@@ -52,14 +54,14 @@ def document(
         kept = {key: value for key, value in run.items() if key not in ("config", "curve", "final")}
         kept |= {"number": number, "group": group_of(run), "config": None, "curve": None, "sentence": ""}
         # a run of the grid that was not chosen is a point in the map of nu, not a curve
-        if run.get("tuned"):
+        if run["tuned"]:
             config = json.dumps(run["config"], sort_keys=True)
             if config not in configs:
                 configs.append(config)
-            sentence = certificate_sentence(run["certificate"] or {})
+            sentence = certificate_sentence(run["certificate"]) if run["certificate"] else "No certificate is recorded."
             kept |= {"config": configs.index(config), "curve": thinned(run["curve"]), "sentence": sentence}
         kept["final"] = {
-            key: value for key, value in run["final"].items() if key != "x" and (run.get("tuned") or key in SCALARS)
+            key: value for key, value in run["final"].items() if key != "x" and (run["tuned"] or key in SCALARS)
         }
         shown.append(kept)
     return {
