@@ -1,5 +1,6 @@
 """figures: runs -> PNG and PDF in the style of the paper's Figures 1 and 2 (needs the plot extra)."""
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,6 @@ def figures(runs: Sequence[Mapping[str, Any]], folder: str | Path) -> tuple[Path
                 path = folder / f"{key}{suffix}.{kind}"
                 # no date inside: the same runs give the same file
                 figure.savefig(path, dpi=144, metadata={"CreationDate": None} if kind == "pdf" else None)
-                figure.set_layout_engine("none")  # laid out once is enough
                 written.append(path)
     return tuple(written)
 
@@ -46,21 +46,33 @@ def _figure(runs: Sequence[Mapping[str, Any]], title: str, column: str, label: s
 
     datasets = in_order(run["dataset"] for run in runs)
     looks = {key: look for key, look in styles(run["method"] for run in runs).items() if look["shown"]}
-    figure = Figure(figsize=(3.6 * len(datasets) + 0.4, 3.6), layout="constrained")
-    panels = np.ravel(figure.subplots(1, len(datasets), squeeze=False))
+    labels = len({run["label"] for run in runs if run["method"] in looks}) + any(_cornered(run, looks) for run in runs)
+    below = 0.65 + 0.25 * math.ceil(labels / len(datasets))  # inches, with as many columns of labels as panels
+    wide, high = 3.6 * len(datasets) + 1.0, 2.75 + below
+    # margins by hand: the automatic ones take longer than all the rest
+    margins = {
+        "left": 0.75 / wide,
+        "right": 1 - 0.2 / wide,
+        "bottom": below / high,
+        "top": 1 - 0.65 / high,
+        "wspace": 0.22,
+    }
+    figure = Figure(figsize=(wide, high))
+    panels = np.ravel(figure.subplots(1, len(datasets), squeeze=False, gridspec_kw=margins))
     for panel, dataset in zip(panels, datasets, strict=True):
         for place, (method, look) in enumerate(looks.items()):
             here = [run for run in runs if run["dataset"] == dataset and run["method"] == method]
             if here:
                 _draw(panel, here, column, look, 3 - place / 100)  # the first lies on top
         panel.set(yscale="log", xlabel=label, title=dataset)
-        panel.grid(alpha=0.3, which="major")
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("stationarity gap")
-    if any(run["final"]["corner"] for run in runs if run["method"] in looks):
+    if any(_cornered(run, looks) for run in runs):
         panels[0].plot([], [], label="then at a degenerate corner", **CORNER, color="grey")
     found = {text: line for panel in panels for line, text in zip(*panel.get_legend_handles_labels(), strict=True)}
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=max(len(found), 1), frameon=False)
+    figure.legend(found.values(), found.keys(), loc="lower center", ncols=len(datasets), frameon=False)
     figure.suptitle(title)
     return figure
 
@@ -83,6 +95,10 @@ def _draw(panel: Any, runs: Sequence[Mapping[str, Any]], column: str, look: Mapp
             panel.fill_between(
                 across, np.nanmin(gaps, 0), np.nanmax(gaps, 0), color=look["colour"], alpha=0.15, linewidth=0
             )
+
+
+def _cornered(run: Mapping[str, Any], looks: Mapping[str, Any]) -> bool:
+    return run["method"] in looks and run["final"]["corner"]
 
 
 def _positive(gap: float | None) -> float:
