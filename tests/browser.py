@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -53,7 +54,8 @@ class Browser:
         limit = time.monotonic() + seconds
         while True:
             while b"\0" not in self.rest:
-                assert time.monotonic() < limit, "chromium does not answer"
+                ready, _, _ = select.select([self.reader], [], [], max(limit - time.monotonic(), 0))
+                assert ready, "chromium does not answer"
                 part = os.read(self.reader, 1 << 20)
                 assert part, "chromium has ended"
                 self.rest += part

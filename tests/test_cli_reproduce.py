@@ -9,7 +9,7 @@ pytest.importorskip("click")
 
 from click.testing import CliRunner
 
-from bisaddle import datasets, experiments
+from bisaddle import datasets, experiments, report
 from bisaddle.cli import reproducing
 from bisaddle.cli.app import app
 
@@ -77,6 +77,12 @@ def called(monkeypatch):
     return calls
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """They take a second each, and other tests draw them."""
+    monkeypatch.setattr(report, "figures", lambda runs, folder: ())
+
+
 def test_run_a_toml_file_leaves_numbers_figures_and_a_page(tmp_path):
     (tmp_path / "small.toml").write_text(TOML)
     done = bisaddle("run", tmp_path / "small.toml", "--out", tmp_path / "out")
@@ -138,7 +144,7 @@ def test_reproduce_runs_exactly_what_is_named(tmp_path, called, monkeypatch):
     assert done.stdout.splitlines()[-1] == f"open {tmp_path / 'out' / 'report.html'}"
 
 
-def test_a_quick_reproduction_leaves_out_what_is_not_there_and_says_so(tmp_path, called, monkeypatch):
+def test_a_quick_reproduction_leaves_out_what_is_not_there_and_says_so(tmp_path, called, monkeypatch, no_figures):
     monkeypatch.delenv("BISADDLE_DATA", raising=False)
     monkeypatch.setattr("bisaddle.datasets.files.cache", lambda: tmp_path / "cache")
     monkeypatch.setattr(datasets, "fetch", lambda *_: pytest.fail("a quick run downloads nothing"))
@@ -149,7 +155,7 @@ def test_a_quick_reproduction_leaves_out_what_is_not_there_and_says_so(tmp_path,
     assert all(options["quick"] for _, options in called)
 
 
-def test_a_full_reproduction_without_its_data_ends_with_3(tmp_path, called, monkeypatch):
+def test_a_full_reproduction_without_its_data_ends_with_3(tmp_path, called, monkeypatch, no_figures):
     monkeypatch.delenv("BISADDLE_DATA", raising=False)
     monkeypatch.setattr("bisaddle.datasets.files.cache", lambda: tmp_path / "cache")
 
@@ -172,7 +178,7 @@ def test_a_wrong_file_stops_the_reproduction_before_it_begins(tmp_path, called):
     assert not called
 
 
-def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, called):
+def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, called, no_figures):
     finished = experiments.run
 
     def run(experiment, **options):
@@ -200,7 +206,7 @@ def test_ctrl_c_before_anything_is_finished_says_so(tmp_path, monkeypatch):
     )
 
 
-def test_max_seconds_stops_and_keeps_what_is_finished(tmp_path, monkeypatch):
+def test_max_seconds_stops_and_keeps_what_is_finished(tmp_path, monkeypatch, no_figures):
     def run(experiment, *, progress, **options):
         try:
             for i in range(1000):
