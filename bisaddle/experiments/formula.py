@@ -3,10 +3,11 @@
 import ast
 import math
 import operator
+from typing import Any
 
 from bisaddle.experiments.errors import ExperimentError
 
-Formula = float | str
+Formula = float | int | str
 
 # names that a formula may use beside the step sizes before it in ORDER
 SYMBOLS = ("nu", "K", "T", "mu_g", "L_g", "L_yy")
@@ -69,9 +70,9 @@ def evaluate(where: str, formulas: dict[str, Formula], symbols: dict[str, float]
     return values
 
 
-def _value(node: ast.expr, values: dict[str, float]) -> float:
+def _value(node: ast.expr, values: dict[str, float]) -> Any:
     if isinstance(node, ast.Constant):
-        return node.value  # pyright: ignore[reportReturnType]
+        return node.value
     if isinstance(node, ast.Name):
         return values[node.id]
     if isinstance(node, ast.UnaryOp):

@@ -18,6 +18,7 @@ from bisaddle.experiments.metrics import COLUMNS, Scale, measure_all
 from bisaddle.experiments.spec import MethodSpec
 from bisaddle.methods.base import Method, State
 from bisaddle.problem import Point
+from bisaddle.result import Record
 from bisaddle.solve import solve
 
 Progress = Callable[[int, int, str, float | None], object]
@@ -109,7 +110,7 @@ class Job:
         ones = np.ones(len(own))
         own_sigma = np.array([sizes.get("sigma", 1.0) for sizes in own])
         own_tau = np.array([sizes.get("tau", 1.0) for sizes in own])
-        return Scale(self.gap["sigma"] * ones, self.gap["tau"] * ones, own_sigma, own_tau)  # pyright: ignore[reportArgumentType]
+        return Scale(self.gap["sigma"] * ones, self.gap["tau"] * ones, own_sigma, own_tau)
 
     def _measured(self, scales: Scale, points) -> dict[str, np.ndarray]:
         x, y = jax.tree.map(lambda leaf: leaf[: len(self.lanes)], points)
@@ -124,21 +125,17 @@ class Job:
         return Outcome(lane, self.built, columns, each * k, k, state.point, status, pace=pace)
 
     def _adaptive(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> Outcome:
-        lane, problem, records = self.lanes[0], self.built.problem, []
-        told = 0
+        lane, seen = self.lanes[0], []
 
-        def look(record) -> bool:
-            nonlocal told
-            records.append(record)
-            say(record.k - told, float(record.certificate.gap))
-            told = record.k
+        def look(record: Record) -> bool:
+            say(record.k - (seen[-1][0] if seen else 0), float(record.certificate.gap))
+            seen.append((record.k, record.point))
             return stop.is_set()
 
-        method = build.method(lane.spec, self.built, None, self.steps)
         result = solve(
-            problem,
+            self.built.problem,
             self.built.start,
-            method,
+            build.method(lane.spec, self.built, None, self.steps),
             tol=lane.spec.tol,
             max_steps=self.steps,
             every=self.every,
@@ -148,18 +145,21 @@ class Job:
             callback=look,
             progress=False,
         )
-        say(self.steps - told, float(records[-1].certificate.gap))
-        points = [jax.tree.map(np.asarray, (record.point.x, record.point.y)) for record in records]
+        trace = result.trace
+        if len(seen) < len(trace):  # the callback does not see the record that certifies
+            seen.append((int(trace.k[-1]), result.last))
+        say(self.steps - seen[-1][0], float(trace.gap[-1]))
+        points = [jax.tree.map(np.asarray, (point.x, point.y)) for _, point in seen]
         columns = self._measured(self._scales(), jax.tree.map(lambda *leaves: np.stack(leaves)[None], *points))
         return Outcome(
             lane,
             self.built,
             {name: values[0] for name, values in columns.items()},
-            np.array([record.counts.hvps + record.counts.cross_products for record in records]),
-            np.array([record.k for record in records]),
-            records[-1].point,
+            trace.hvps + trace.cross_products,
+            trace.k,
+            result.last,
             result.status.name,
-            np.array([record.seconds for record in records]),
+            trace.seconds,
         )
 
 

@@ -67,10 +67,10 @@ class Spectrum(NamedTuple):
 class Scale(NamedTuple):
     """sigma, tau of the gap, and the method's own."""
 
-    sigma: Array
-    tau: Array
-    own_sigma: Array
-    own_tau: Array
+    sigma: Array | np.ndarray
+    tau: Array | np.ndarray
+    own_sigma: Array | np.ndarray
+    own_tau: Array | np.ndarray
 
 
 def measure(problem: Problem, spectrum: Spectrum, scale: Scale, x: PyTree, y: Array) -> dict[str, Array]:
@@ -117,12 +117,14 @@ def _y_set(problem: Problem) -> Any:
 
 
 @jax.jit
-def _chunk(problem: Problem, spectrum: Spectrum, scales: Scale, x: PyTree, y: Array) -> dict[str, Array]:
+def _chunk(problem: Problem, spectrum: Spectrum, scales: Scale, x: PyTree, y: Array | np.ndarray) -> dict[str, Array]:
     one = lambda scale, x, y: measure(problem, spectrum, scale, x, y)
     return jax.vmap(one)(scales, x, y)
 
 
-def measure_all(problem: Problem, spectrum: Spectrum, scales: Scale, x: PyTree, y: Array) -> dict[str, np.ndarray]:
+def measure_all(
+    problem: Problem, spectrum: Spectrum, scales: Scale, x: PyTree, y: Array | np.ndarray
+) -> dict[str, np.ndarray]:
     """The measures at points stacked along the first two axes (lanes, records); scales: one a lane."""
     lanes, records = y.shape[:2]
     count = lanes * records

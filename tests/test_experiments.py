@@ -1,0 +1,403 @@
+"""bisaddle.experiments: files, formulas, runs, what is measured, interruption, results on disk."""
+
+import json
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bisaddle as bs
+from bisaddle import experiments
+from bisaddle.experiments import ExperimentError, build, formula, jobs, metrics, spec, sweep
+
+SMALL = """
+title = "small"
+figure = "fig1"
+steps = 400
+every = 10
+seeds = [0, 1]
+
+[dataset]
+name = "synthetic"
+n = 300
+d = 6
+
+[problem]
+radius = 2.0
+
+[tuning]
+nu = [0.1, 1.0, 10.0, 1000.0]
+
+[quick]
+steps = 100
+seeds = [3]
+stride = 2
+
+[sensitivity]
+ridge = [0.1, 1.0]
+nu_caps = [0.5]
+
+[[methods]]
+key = "opf"
+label = "OPF"
+method = "OneSidedProjectionFree"
+mu = "nu * K^(-1/3)"
+gamma = "nu * K^(-2/3)"
+alpha = "2 / (mu_g + L_g)"
+eta = "2 / (mu_g + L_g)"
+sigma = "1 / (mu + L_yy)"
+
+[[methods]]
+key = "fp"
+method = "FullyProjected"
+mu = "nu * K^(-1/4)"
+gamma = "nu * K^(-1/2)"
+tau = 0.7
+alpha = "2 / (mu_g + L_g)"
+eta = "2 / (mu_g + L_g)"
+sigma = "1 / mu"
+
+[[methods]]
+key = "morbit"
+method = "MORBiT"
+neumann = 10
+alpha = "K^(-2/5)"
+tau = "nu * K^(-3/5)"
+sigma = "nu * K^(-3/5)"
+
+[[methods]]
+key = "morbit_60"
+method = "MORBiT"
+neumann = 60
+quick = false
+alpha = "K^(-2/5)"
+tau = "nu * K^(-3/5)"
+sigma = "nu * K^(-3/5)"
+
+[[methods]]
+key = "adaptive"
+method = "Adaptive"
+tol = 1e-5
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("files") / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def small(file):
+    return experiments.read(file)
+
+
+@pytest.fixture(scope="module")
+def built(small):
+    return build.instance(small.cases[0], 0)
+
+
+@pytest.fixture(scope="module")
+def runs(small):
+    return experiments.run(small)
+
+
+def test_the_bundled_experiments_are_read_and_are_the_default_configuration():
+    assert set(experiments.names()) == {
+        *(f"exp{i}_{name}" for i in (1, 2) for name in ("nlsy79", "mtl", "synthetic", "diabetes")),
+        "adaptive",
+        "frozen",
+    }
+    for name in experiments.names():
+        found = experiments.read(name)
+        assert found.name == name and found.steps == 10_000 and found.seeds == (0, 1, 2)
+        assert found.gap == {"sigma": 1.0, "tau": 1.0}
+        assert found.figure == {"exp1": "fig1", "exp2": "fig2"}.get(name[:4], "extra")
+        for case in found.cases:
+            assert (case.problem["radius"], case.problem["ridge"]) == (5.0, 0.1)
+            assert case.problem["divergence"] == (0.1 if "exp2" in case.name else 0.0)
+            assert case.problem["lam"] == ([0.5, 0.5] if name == "frozen" else [0.0, 1.0])
+        for method in found.methods:
+            if method.nu:
+                np.testing.assert_allclose(method.nu, np.logspace(-3, 3, 19), rtol=1e-12)
+    first, second = experiments.read("exp1_mtl"), experiments.read("exp2_mtl")
+    keys = ["opf", "fp", "fp_apart", "morbit", "morbit_1", "morbit_60", "morbit_exact"]
+    assert [method.key for method in first.methods] == keys
+    assert [method.neumann for method in first.methods[3:]] == [10, 1, 60, "exact"]
+    assert [method.key for method in second.methods] == ["opf", "fp", "opf_printed", "fp_printed"]
+
+
+def test_step_sizes_are_those_of_section_6():
+    found = experiments.read("exp2_diabetes")
+    by_key = {method.key: method for method in (*experiments.read("exp1_diabetes").methods, *found.methods[2:])}
+    symbols = {"nu": 3.0, "K": 1e4, "T": 5.0, "mu_g": 0.1, "L_g": 3.9, "L_yy": 0.5}
+    opf = formula.evaluate("opf", by_key["opf"].steps, symbols)
+    assert opf["gamma"] == pytest.approx(3 * 1e4 ** (-2 / 3)) and opf["mu"] == pytest.approx(3 * 1e4 ** (-1 / 3))
+    assert opf["alpha"] == opf["eta"] == 0.5 and opf["sigma"] == 1 / opf["mu"]
+    fp = formula.evaluate("fp", by_key["fp"].steps, symbols)
+    assert (fp["gamma"], fp["mu"], fp["tau"]) == (pytest.approx(0.03), pytest.approx(0.3), 0.7)
+    apart = formula.evaluate("fp", by_key["fp_apart"].steps, symbols)
+    assert (apart["gamma"], apart["mu"], apart["sigma"]) == (1.0, 1e-4, 1e4)
+    morbit = formula.evaluate("morbit", by_key["morbit"].steps, symbols)
+    assert morbit["alpha"] == pytest.approx(1e4**-0.4) and morbit["tau"] == morbit["sigma"] == pytest.approx(
+        3 * 1e4**-0.6
+    )
+    second = {method.key: method for method in found.methods}
+    safe = formula.evaluate("opf", second["opf"].steps, symbols)
+    assert safe["sigma"] == 1 / (safe["mu"] + 0.5)
+    printed = formula.evaluate("opf", second["opf_printed"].steps, symbols)
+    assert printed["sigma"] == 1 / printed["mu"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("radius = 2.0", "radius = -2.0", ["problem.radius", "> 0", "-2.0"]),
+        ("radius = 2.0", "raduis = 2.0", ["'raduis'", "did you mean radius"]),
+        ('figure = "fig1"', 'figure = "fig9"', ["fig1, fig2, extra", "'fig9'"]),
+        ("steps = 400", "steps = 405", ["multiple of every", "405"]),
+        ("steps = 400", "steps = 0", ["steps", ">= 1"]),
+        ("seeds = [0, 1]", "seeds = [0, 0]", ["different whole numbers"]),
+        ("seeds = [0, 1]", "seeds = [-1]", ["whole number >= 0", "-1"]),
+        ('name = "synthetic"', 'name = "mtk"', ["synthetic, mtl", "'mtk'"]),
+        ('mu = "nu * K^(-1/3)"', 'mu = "nu * Q"', ["'Q'", "nu, K, T"]),
+        ('mu = "nu * K^(-1/3)"', 'mu = "open(1)"', ["+ - * / ^"]),
+        ('mu = "nu * K^(-1/3)"', 'mu = "nu *"', ["formula such as"]),
+        ("neumann = 10", "neumann = -1", ["terms after the first", "-1"]),
+        ("neumann = 10", "eta = 1.0", ["unknown key 'eta'"]),
+        ('method = "MORBiT"', 'method = "Morbid"', ["OneSidedProjectionFree, FullyProjected, MORBiT", "'Morbid'"]),
+        ('key = "fp"', 'key = "opf"', ["key of its own"]),
+        ("nu = [0.1, 1.0, 10.0, 1000.0]", "nu = [0.1, 0.0]", ["tuning.nu", "> 0"]),
+        ("tau = 0.7\n", "", ["FullyProjected needs tau"]),
+        ("tol = 1e-5", "tol = 1e-5\nnu = [1.0]", ["no step size of adaptive uses nu"]),
+        ("ridge = [0.1, 1.0]", "ridge = 0.1", ["sensitivity.ridge", "list"]),
+        ("[quick]", "[quick", ["is not TOML"]),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_key_and_what_is_needed(tmp_path, old, new, words):
+    path = tmp_path / "bad.toml"
+    assert old in SMALL
+    path.write_text(SMALL.replace(old, new, 1))
+    with pytest.raises(ExperimentError) as error:
+        experiments.read(path)
+    for word in ["bad.toml", *words]:
+        assert word in str(error.value)
+
+
+def test_an_unknown_experiment_or_option_is_named(tmp_path, small):
+    with pytest.raises(ExperimentError, match="did you mean exp1_mtl"):
+        experiments.read("exp1_mlt")
+    with pytest.raises(ExperimentError, match="cannot be read"):
+        experiments.read(tmp_path / "absent.toml")
+    with pytest.raises(ExperimentError, match="tunes nu of opf"):
+        experiments.run(small, nus={"adaptive": [1.0]})
+    with pytest.raises(ExperimentError, match="gamma exceeds 1"):
+        experiments.run(small, nus={"opf": [1e5]}, methods=["opf"])
+    with pytest.raises(ExperimentError, match="has no method 'sgd'"):
+        experiments.run(small, methods=["sgd"])
+    with pytest.raises(ExperimentError, match="multiple of 10"):
+        experiments.run(small, steps=15)
+    case = replace(small.cases[0], dataset={"name": "synthetic", "columns": 3})
+    with pytest.raises(ExperimentError, match="has no option columns"):
+        experiments.run(replace(small, cases=(case,)))
+
+
+def test_measures_agree_with_certify(built, record):
+    keys, measure = jax.random.split(jax.random.key(0), 2), jax.jit(metrics.measure)
+    shapes = {"x": built.start.x["x"].shape, "lam": built.start.x["lam"].shape}
+    for i in range(5):
+        x = built.problem.x_set.sample(jax.random.fold_in(keys[0], i), shapes)
+        y = built.problem.y_set.sample(jax.random.fold_in(keys[1], i), (5,))
+        scale = metrics.Scale(*(jnp.asarray(value) for value in (1.0, 1.0, 3.0, 0.7)))
+        found = measure(built.problem, built.spectrum, scale, x, y)
+        point = bs.Point(x, built.start.theta, y)
+        plain, own = (
+            bs.certify(built.problem, point, measure="lmo"),
+            bs.certify(built.problem, point, measure="lmo", sigma=3.0),
+        )
+        projection = bs.certify(built.problem, point, sigma=3.0, tau=0.7)
+        for mine, certified in (
+            (found["x_gap"], plain.x_gap),
+            (found["y_gap"], plain.y_gap),
+            (found["gap"], plain.gap),
+            (found["gap_paper"], own.gap),
+            (found["gap_projection_paper"], projection.gap),
+            (found["worst_value"], plain.worst_value),
+        ):
+            error = abs(float(mine - certified)) / max(1.0, abs(float(certified)))
+            record("experiments: exact measures against certify", error)
+            assert error < 1e-9
+        assert not found["corner"]
+
+
+@pytest.mark.parametrize("lam", [0.0, 1.0])
+def test_a_degenerate_corner_is_recognised(built, lam):
+    x = {"x": jnp.zeros(built.start.x["x"].shape).at[0].set(1.7), "lam": jnp.full(5, 0.3).at[2].set(lam)}
+    scale = metrics.Scale(*(jnp.asarray(1.0) for _ in range(4)))
+    vertex, measure = jnp.zeros(5).at[2].set(1.0), jax.jit(metrics.measure)
+    assert measure(built.problem, built.spectrum, scale, x, vertex)["corner"]
+    assert not measure(built.problem, built.spectrum, scale, x, jnp.full(5, 0.2))["corner"]
+
+
+@pytest.mark.parametrize("neumann", [1, 10, 60])
+def test_the_closed_form_of_the_series_is_the_series(small, built, neumann, record):
+    method = replace(small.methods[2], neumann=neumann)
+    plain = build.method(method, built, 10.0, 400, as_published=True)
+    closed = build.ClosedFormMORBiT(
+        plain.steps, neumann + 1, spectrum=built.spectrum, exact=np.asarray(False), width=np.asarray(6)
+    )
+    x, theta, key = built.start.x, built.start.theta, jax.random.key(0)
+    r = jnp.asarray(np.random.default_rng(0).normal(size=theta.shape))
+    first, count = plain.inverse_product(built.problem, x, theta, r, key)
+    second, same = closed.inverse_product(built.problem, x, theta, r, key)
+    error = float(jnp.max(jnp.abs(first - second)))
+    record("experiments: closed form of the Neumann series", error)
+    assert error < 1e-12 and int(count) == int(same) == neumann
+
+
+def test_the_exact_inverse_solves_the_system(small, built):
+    closed = build.method(replace(small.methods[2], neumann="exact"), built, 10.0, 400)
+    r = jnp.asarray(np.random.default_rng(0).normal(size=built.start.theta.shape))
+    v, count = closed.inverse_product(built.problem, built.start.x, built.start.theta, r, jax.random.key(0))
+    back = bs.oracle.hessian_product(built.problem, built.start.x, built.start.theta, v)
+    np.testing.assert_allclose(back, r, atol=1e-12)
+    assert int(count) == 6  # columns of the data
+
+
+def test_a_sweep_is_as_many_runs(small, built):
+    methods = [build.method(small.methods[0], built, nu, 400) for nu in (0.1, 1.0)]
+    together, states = sweep.begin(built.problem, built.start, methods, 3)
+    states, (x, _) = sweep.block(built.problem, together, states, 10, 4)
+    assert x["x"].shape[:2] == (3, sweep.BLOCK)
+    for i, method in enumerate(methods):
+        alone = bs.solve(built.problem, built.start, method, tol=None, max_steps=40)
+        np.testing.assert_allclose(states.x["x"][i], alone.last.x["x"], atol=1e-13)
+        np.testing.assert_allclose(x["x"][i, 3], states.x["x"][i])
+
+
+def test_runs_have_the_keys_the_curves_and_the_tuning(small, runs):
+    counts = {"opf": 3, "fp": 3, "morbit": 4, "morbit_60": 4, "adaptive": 1}  # nu = 1000 has gamma > 1
+    for key, values in counts.items():
+        mine = [run for run in runs if run["method"] == key]
+        assert len(mine) == 2 * values
+        tuned = [run for run in mine if run["tuned"]]
+        assert len(tuned) == 2 and len({run["nu"] for run in tuned}) == 1
+        means = {}
+        for run in mine:
+            means.setdefault(run["nu"], []).append(run["final"]["mean_log10_gap"])
+        assert min(means, key=lambda nu: np.mean(means[nu])) == tuned[0]["nu"]
+    for run in runs:
+        json.dumps(run, allow_nan=False)
+        curve = run["curve"]
+        assert {"k", "seconds", "hvps", *metrics.COLUMNS} == set(curve)
+        assert len({len(column) for column in curve.values()}) == 1
+        assert not run["partial"] and run["final"]["gap"] == pytest.approx(curve["gap"][-1], rel=1e-5)
+        if run["method"] != "adaptive":
+            assert curve["k"] == list(range(0, 401, 10)) and run["final"]["status"] == "COMPLETED"
+            products = {"opf": 2, "fp": 2, "morbit": 11, "morbit_60": 61}[run["method"]]
+            assert curve["hvps"] == [products * k for k in curve["k"]]
+            assert run["config"]["products_per_step"] == products
+        if run["tuned"]:
+            certificate = run["certificate"]
+            assert certificate["measure"] == "lmo"
+            assert abs(certificate["gap"] - run["final"]["gap"]) <= certificate["error_bound"] + 1e-10
+            assert len(run["final"]["x"]) == 6 and len(run["final"]["lam"]) == 5
+    adaptive = [run for run in runs if run["method"] == "adaptive"]
+    assert all(run["final"]["status"] == "CERTIFIED" and run["final"]["gap"] <= 1e-5 for run in adaptive)
+
+
+def test_quick_takes_less_and_overrides_are_obeyed(small):
+    found = experiments.run(small, quick=True)
+    assert {run["steps"] for run in found if run["method"] != "adaptive"} == {100}
+    assert {run["seed"] for run in found} == {3} and "morbit_60" not in {run["method"] for run in found}
+    assert {run["nu"] for run in found if run["method"] == "opf"} == {1.0}
+    exact = experiments.run(small, nus={"opf": [0.25]}, seeds=[7], steps=200, methods=["opf"])
+    assert [(run["nu"], run["seed"], run["steps"], run["tuned"]) for run in exact] == [(0.25, 7, 200, True)]
+
+
+def test_an_interruption_gives_back_what_there_is(small, tmp_path):
+    calls = []
+
+    def progress(done, total, text, gap):
+        calls.append((done, total, text, gap))
+        raise KeyboardInterrupt
+
+    long = replace(small, steps=200_000)
+    found = experiments.run(long, seeds=[0], methods=["opf", "fp"], progress=progress)
+    assert len(calls) == 1 and found and all(run["partial"] for run in found)
+    assert all(run["final"]["status"] == "INTERRUPTED" and run["final"]["k"] < 200_000 for run in found)
+    assert experiments.load(experiments.save(found, tmp_path)) == found
+
+
+def test_progress_counts_up_to_the_total(small):
+    calls = []
+    experiments.run(small, seeds=[0], methods=["opf"], progress=lambda *call: calls.append(call))
+    assert [call[0] for call in calls] == sorted(call[0] for call in calls) and calls[-1][0] == calls[-1][1]
+    assert "opf" in calls[-1][2] and math.isfinite(calls[-1][3])
+
+
+def test_a_failure_in_a_job_is_raised(small, monkeypatch):
+    monkeypatch.setattr(jobs.sweep, "block", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        experiments.run(small, seeds=[0], methods=["opf"])
+
+
+def test_results_are_saved_and_loaded(runs, tmp_path):
+    path = experiments.save(runs, tmp_path / "out")
+    assert path.name == "results.json" and experiments.load(path) == experiments.load(path.parent) == runs
+    lines = (path.parent / "results.csv").read_text().splitlines()
+    assert lines[0] == "experiment,dataset,method,nu,seed,k,seconds,hvps,x_gap,y_gap,gap,worst_value,corner"
+    assert len(lines) == 1 + sum(len(run["curve"]["k"]) for run in runs)
+    assert not list(path.parent.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "no JSON"),
+        ("{}", "a list is needed, found dict"),
+        ('[{"experiment": "a"}]', "item 0 is not a run: it has no dataset"),
+        (
+            '[{"experiment": 1, "dataset": 1, "method": 1, "nu": 1, "seed": 1, "config": 1, "curve": {}}]',
+            "complete curve",
+        ),
+    ],
+)
+def test_another_file_is_refused_as_results(tmp_path, content, words):
+    path = tmp_path / "results.json"
+    path.write_text(content)
+    with pytest.raises(ExperimentError, match=words):
+        experiments.load(path)
+
+
+def test_no_results_are_named(tmp_path):
+    with pytest.raises(ExperimentError, match="cannot be read"):
+        experiments.load(tmp_path)
+
+
+def test_sensitivity_orders_the_methods_of_each_setting(small, tmp_path):
+    found = experiments.sensitivity(small)
+    assert len(found) == 2 * 2 * 3 * 2  # ridge, MORBiT's series, measures, caps
+    for entry in found:
+        gaps, means = entry["gaps"], entry["mean_log10_gaps"]
+        assert sorted(gaps, key=lambda name: gaps[name]) == entry["order_final"]
+        assert sorted(means, key=lambda name: means[name]) == entry["order"]
+        assert entry["cap"] is None or all(nu <= entry["cap"] for nu in entry["nus"].values())
+    assert {entry["setting"]["neumann"] for entry in found} == {10, 60}
+    experiments.save_sensitivity(found, tmp_path)
+    assert experiments.load_sensitivity(tmp_path) == found
+
+
+def test_lambda_is_frozen_where_the_file_says_so(small):
+    case = replace(small.cases[0], problem={**small.cases[0].problem, "lam": [0.5, 0.5]})
+    frozen = experiments.run(replace(small, cases=(case,)), seeds=[0], methods=["fp"], nus={"fp": [1.0]})
+    assert frozen[0]["final"]["lam"] == 5 * [0.5] and not any(frozen[0]["curve"]["corner"])
+
+
+def test_the_number_of_a_method_is_read_from_spec(small):
+    assert isinstance(small.methods[0], spec.MethodSpec) and small.methods[0].label == "OPF"
+    assert small.dataset["name"] == "synthetic" and small.problem["radius"] == 2.0
