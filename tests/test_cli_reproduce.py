@@ -92,12 +92,17 @@ def test_run_a_toml_file_leaves_numbers_figures_and_a_page(tmp_path):
     runs = experiments.load(tmp_path / "out")
     assert [run["nu"] for run in runs] == [0.1, 1.0] and sum(run["tuned"] for run in runs) == 1
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"results.json", "results.csv", "report.html"}
-    done = bisaddle(
-        "run", tmp_path / "small.toml", "--nu", "fp=0.5", "--seed", "4", "--steps", "20", "--json", "--out", tmp_path
-    )
+
+
+def test_options_of_run_reach_the_runner(tmp_path, called, no_figures):
+    (tmp_path / "small.toml").write_text(TOML)
+    more = ("--nu", "fp=0.5", "--nu", "fp=2", "--seed", "4", "--seed", "5", "--steps", "20", "--quick")
+    done = bisaddle("run", tmp_path / "small.toml", *more, "--json", "--out", tmp_path / "out")
     assert done.exit_code == 0 and json.loads(done.stdout)["complete"]
-    (run,) = experiments.load(tmp_path)
-    assert (run["nu"], run["seed"], run["steps"], run["tuned"]) == (0.5, 4, 20, True)
+    ((_, options),) = called
+    assert options["nus"] == {"fp": [0.5, 2.0]} and options["seeds"] == (4, 5)
+    assert options["steps"] == 20 and options["quick"] and options["methods"] == ["fp"]
+    assert "account" not in json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(

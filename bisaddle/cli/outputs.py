@@ -68,7 +68,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _row(runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    def median(values: list) -> float | None:
+    def median(values: list) -> float | int | None:
         known = [value for value in values if value is not None]
         return statistics.median(known) if known else None
 
