@@ -31,7 +31,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], title: str | N
         screen.print(Text(title, style="bold"))
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_header=any(heads))
     for i, head in enumerate(heads):
-        shown.add_column(head, justify="right" if i >= right else "left", overflow="fold", no_wrap=i == 0)
+        number = i >= right
+        # a number is never broken; a name only to make room for numbers
+        whole = number or (i == 0 and right >= len(heads))
+        shown.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         cells = [Text("" if cell is None else str(cell)) for cell in row]
         shown.add_row(*cells, style="bold" if len(cells) == 1 < len(heads) else None)
