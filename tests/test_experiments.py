@@ -12,6 +12,7 @@ import pytest
 import bisaddle as bs
 from bisaddle import experiments
 from bisaddle.experiments import ExperimentError, build, formula, jobs, metrics, spec, sweep
+from bisaddle.solve import advance
 
 SMALL = """
 title = "small"
@@ -103,7 +104,7 @@ def built(small):
 
 @pytest.fixture(scope="module")
 def runs(small):
-    return experiments.run(small)
+    return experiments.run(small, methods=["opf", "fp", "morbit", "morbit_60"])
 
 
 def test_the_bundled_experiments_are_read_and_are_the_default_configuration():
@@ -206,28 +207,23 @@ def test_an_unknown_experiment_or_option_is_named(tmp_path, small):
         experiments.run(replace(small, cases=(case,)))
 
 
-def test_measures_agree_with_certify(built, record):
-    keys, measure = jax.random.split(jax.random.key(0), 2), jax.jit(metrics.measure)
-    shapes = {"x": built.start.x["x"].shape, "lam": built.start.x["lam"].shape}
-    for i in range(5):
-        x = built.problem.x_set.sample(jax.random.fold_in(keys[0], i), shapes)
-        y = built.problem.y_set.sample(jax.random.fold_in(keys[1], i), (5,))
+@pytest.mark.parametrize("definition", ["lmo", pytest.param("projection", marks=pytest.mark.slow)])
+def test_measures_agree_with_certify(built, definition, record):
+    rng, measure = np.random.default_rng(0), jax.jit(metrics.measure)
+    names = {"lmo": ("gap", "gap_paper"), "projection": ("gap_projection", "gap_projection_paper")}[definition]
+    for _ in range(5):
+        x = {
+            "x": jnp.asarray(rng.dirichlet(np.ones(24)) * rng.normal(size=24)),
+            "lam": jnp.asarray(rng.uniform(size=5)),
+        }
+        y = jnp.asarray(rng.dirichlet(np.ones(5)))
         scale = metrics.Scale(*(jnp.asarray(value) for value in (1.0, 1.0, 3.0, 0.7)))
         found = measure(built.problem, built.spectrum, scale, x, y)
         point = bs.Point(x, built.start.theta, y)
-        plain, own = (
-            bs.certify(built.problem, point, measure="lmo"),
-            bs.certify(built.problem, point, measure="lmo", sigma=3.0),
-        )
-        projection = bs.certify(built.problem, point, sigma=3.0, tau=0.7)
-        for mine, certified in (
-            (found["x_gap"], plain.x_gap),
-            (found["y_gap"], plain.y_gap),
-            (found["gap"], plain.gap),
-            (found["gap_paper"], own.gap),
-            (found["gap_projection_paper"], projection.gap),
-            (found["worst_value"], plain.worst_value),
-        ):
+        plain = bs.certify(built.problem, point, measure=definition)
+        own = bs.certify(built.problem, point, measure=definition, sigma=3.0, tau=0.7)
+        pairs = [(found[names[0]], plain.gap), (found[names[1]], own.gap), (found["worst_value"], plain.worst_value)]
+        for mine, certified in [*pairs, (found["y_gap"], plain.y_gap)]:
             error = abs(float(mine - certified)) / max(1.0, abs(float(certified)))
             record("experiments: exact measures against certify", error)
             assert error < 1e-9
@@ -274,13 +270,13 @@ def test_a_sweep_is_as_many_runs(small, built):
     states, (x, _) = sweep.block(built.problem, together, states, 10, 4)
     assert x["x"].shape[:2] == (3, sweep.BLOCK)
     for i, method in enumerate(methods):
-        alone = bs.solve(built.problem, built.start, method, tol=None, max_steps=40)
-        np.testing.assert_allclose(states.x["x"][i], alone.last.x["x"], atol=1e-13)
+        alone = advance(built.problem, method, method.init(built.problem, built.start), 40)
+        np.testing.assert_allclose(states.x["x"][i], alone.x["x"], atol=1e-13)
         np.testing.assert_allclose(x["x"][i, 3], states.x["x"][i])
 
 
 def test_runs_have_the_keys_the_curves_and_the_tuning(small, runs):
-    counts = {"opf": 3, "fp": 3, "morbit": 4, "morbit_60": 4, "adaptive": 1}  # nu = 1000 has gamma > 1
+    counts = {"opf": 3, "fp": 3, "morbit": 4, "morbit_60": 4}  # nu = 1000 has gamma > 1
     for key, values in counts.items():
         mine = [run for run in runs if run["method"] == key]
         assert len(mine) == 2 * values
@@ -296,26 +292,34 @@ def test_runs_have_the_keys_the_curves_and_the_tuning(small, runs):
         assert {"k", "seconds", "hvps", *metrics.COLUMNS} == set(curve)
         assert len({len(column) for column in curve.values()}) == 1
         assert not run["partial"] and run["final"]["gap"] == pytest.approx(curve["gap"][-1], rel=1e-5)
-        if run["method"] != "adaptive":
-            assert curve["k"] == list(range(0, 401, 10)) and run["final"]["status"] == "COMPLETED"
-            products = {"opf": 2, "fp": 2, "morbit": 11, "morbit_60": 61}[run["method"]]
-            assert curve["hvps"] == [products * k for k in curve["k"]]
-            assert run["config"]["products_per_step"] == products
+        assert curve["k"] == list(range(0, 401, 10)) and run["final"]["status"] == "COMPLETED"
+        products = {"opf": 2, "fp": 2, "morbit": 11, "morbit_60": 61}[run["method"]]
+        assert curve["hvps"] == [products * k for k in curve["k"]]
+        assert run["config"]["products_per_step"] == products
         if run["tuned"]:
             certificate = run["certificate"]
             assert certificate["measure"] == "lmo"
             assert abs(certificate["gap"] - run["final"]["gap"]) <= certificate["error_bound"] + 1e-10
             assert len(run["final"]["x"]) == 6 and len(run["final"]["lam"]) == 5
-    adaptive = [run for run in runs if run["method"] == "adaptive"]
-    assert all(run["final"]["status"] == "CERTIFIED" and run["final"]["gap"] <= 1e-5 for run in adaptive)
+            alone = run["final"]["alone"]
+            assert alone["parted"] is None and alone["gap"] == pytest.approx(run["final"]["gap"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_adaptive_ends_certified_and_its_last_record_says_so(small):
+    for run in experiments.run(small, methods=["adaptive"]):
+        assert run["final"]["status"] == "CERTIFIED" and run["final"]["gap"] <= 1e-5
+        assert run["nu"] is None and run["tuned"] and run["curve"]["hvps"][-1] > run["curve"]["hvps"][0]
+        assert run["curve"]["seconds"] == sorted(run["curve"]["seconds"])
 
 
 def test_quick_takes_less_and_overrides_are_obeyed(small):
-    found = experiments.run(small, quick=True)
-    assert {run["steps"] for run in found if run["method"] != "adaptive"} == {100}
-    assert {run["seed"] for run in found} == {3} and "morbit_60" not in {run["method"] for run in found}
+    few = replace(small, methods=tuple(spec for spec in small.methods if spec.method != "Adaptive"))
+    found = experiments.run(few, quick=True)
+    assert {run["steps"] for run in found} == {100} and {run["seed"] for run in found} == {3}
+    assert {run["method"] for run in found} == {"opf", "fp", "morbit"}
     assert {run["nu"] for run in found if run["method"] == "opf"} == {1.0}
-    exact = experiments.run(small, nus={"opf": [0.25]}, seeds=[7], steps=200, methods=["opf"])
+    exact = experiments.run(small, nus={"opf": [0.25]}, seeds=[7], steps=200, methods=["opf"])  # nothing else
     assert [(run["nu"], run["seed"], run["steps"], run["tuned"]) for run in exact] == [(0.25, 7, 200, True)]
 
 

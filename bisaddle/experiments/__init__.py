@@ -1,5 +1,6 @@
 """The paper's experiments and your own: TOML files, one runner, results as plain JSON."""
 
+from bisaddle.experiments import reproduction as reproduction
 from bisaddle.experiments.errors import ExperimentError as ExperimentError
 from bisaddle.experiments.orders import sensitivity as sensitivity
 from bisaddle.experiments.runner import run as run

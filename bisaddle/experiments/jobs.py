@@ -23,6 +23,8 @@ from bisaddle.solve import solve
 
 Progress = Callable[[int, int, str, float | None], object]
 WORKERS = min(2, os.cpu_count() or 1)
+# gaps of two runs of the same equations that differ by more than this, relatively and absolutely, have parted
+ROUNDING, NOTHING = 1e-6, 1e-14
 
 
 @dataclass(frozen=True)
@@ -210,14 +212,31 @@ class Crew:
                     return
 
 
-def seconds_per_step(spec: MethodSpec, built: Instance, nu: float | None, steps: int) -> float:
-    """The time of one step of the method alone, as published, without measures: the best of three short blocks."""
-    methods = [build.method(spec, built, nu, steps, as_published=True)]
-    together, states = sweep.begin(built.problem, built.start, methods, 1)
-    jax.block_until_ready(sweep.block(built.problem, together, states, 1, 0, 1))
-    tries = []
-    for _ in range(3):
-        clock = time.perf_counter()
-        jax.block_until_ready(sweep.block(built.problem, together, states, 200, 1, 1))
-        tries.append((time.perf_counter() - clock) / 200)
-    return min(tries)
+@dataclass(frozen=True)
+class Alone:
+    """A run by itself, as published: its time without measures, and how long it stays with its lane of the sweep."""
+
+    seconds: float
+    gap: float
+    parted: int | None
+
+    @classmethod
+    def of(cls, outcome: Outcome, steps: int, every: int, gap: dict[str, float]) -> "Alone":
+        """Two runs of the same equations whose rounding differs; parted: the first record where the gaps differ."""
+        lane, built = outcome.lane, outcome.built
+        job = Job(built, (lane,), steps, every, gap, 1)
+        methods = [build.method(lane.spec, built, lane.nu, steps, as_published=True)]
+        together, states = sweep.begin(built.problem, built.start, methods, 1)
+        jax.block_until_ready(sweep.block(built.problem, together, states, every, 0))
+        seconds, pieces = 0.0, []
+        for taken in range(0, steps, every * sweep.BLOCK):
+            records = min(sweep.BLOCK, (steps - taken) // every)
+            clock = time.perf_counter()
+            states, points = jax.block_until_ready(sweep.block(built.problem, together, states, every, records))
+            seconds += time.perf_counter() - clock
+            pieces.append(jax.tree.map(lambda leaf, n=records: np.asarray(leaf)[:, :n], points))
+        points = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *pieces)
+        alone, swept = job._measured(job._scales(), points)["gap"][0], outcome.columns["gap"][1:]
+        apart = ~(np.abs(alone - swept) <= ROUNDING * np.abs(swept) + NOTHING)
+        parted = int(outcome.k[1:][np.argmax(apart)]) if np.any(apart) else None
+        return cls(seconds, float(alone[-1]), parted)

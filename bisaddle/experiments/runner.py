@@ -14,7 +14,7 @@ from bisaddle.certificate import certify
 from bisaddle.experiments import build
 from bisaddle.experiments.build import Instance
 from bisaddle.experiments.errors import ExperimentError
-from bisaddle.experiments.jobs import Crew, Job, Lane, Outcome, Progress, WarmUp, seconds_per_step
+from bisaddle.experiments.jobs import Alone, Crew, Job, Lane, Outcome, Progress, WarmUp
 from bisaddle.experiments.spec import EXACT, Case, Experiment, MethodSpec, positive_numbers
 from bisaddle.experiments.spec import seeds as checked_seeds
 
@@ -22,6 +22,8 @@ from bisaddle.experiments.spec import seeds as checked_seeds
 WIDTH, QUICK_WIDTH = 20, 8
 # records of the runs that were not chosen
 THIN = 100
+# a gap up to this is one of a stationary point, in the words on corners
+STATIONARY = 1e-6
 # a gap of exactly 0 has no logarithm
 LEAST_GAP = 1e-16
 TUNING = f"least mean over the seeds of the mean log10 gap (gaps below {LEAST_GAP:g} count as that) over the records"
@@ -150,11 +152,14 @@ def _runs(
     scores = {nu: [_mean_log(o) for o in mine if o.lane.nu == nu] for nu in grid}
     means = {nu: float(np.mean(values)) for nu, values in scores.items() if values}
     best = min(means, key=lambda nu: means[nu])
-    first = next(outcome for outcome in mine if outcome.lane.nu == best)
-    timed = first.pace
+    alone: dict[int, Alone] = {}
     if spec.method != "Adaptive" and not (quick or cut):
-        timed = seconds_per_step(spec, first.built, best, experiment.steps)
-    return [_run(experiment, case, outcome, outcome.lane.nu == best, timed, grid, quick) for outcome in mine]
+        size = (experiment.steps, experiment.every, experiment.gap)
+        alone = {o.built.seed: Alone.of(o, *size) for o in mine if o.lane.nu == best}
+    return [
+        _run(experiment, case, outcome, outcome.lane.nu == best, alone.get(outcome.built.seed), grid, quick)
+        for outcome in mine
+    ]
 
 
 def _mean_log(outcome: Outcome) -> float:
@@ -163,13 +168,12 @@ def _mean_log(outcome: Outcome) -> float:
 
 
 def _run(
-    experiment: Experiment, case: Case, outcome: Outcome, tuned: bool, timed: float | None, grid: tuple, quick: bool
+    experiment: Experiment, case: Case, outcome: Outcome, tuned: bool, alone: Alone | None, grid: tuple, quick: bool
 ) -> dict[str, Any]:
     spec, built, columns = outcome.lane.spec, outcome.built, outcome.columns
     keep = slice(None) if tuned else _thinned(outcome.k, experiment.steps)
-    seconds = outcome.seconds
-    if seconds is None:
-        seconds = outcome.k * timed if timed is not None else np.full(len(outcome.k), np.nan)
+    pace = outcome.pace if alone is None else alone.seconds / experiment.steps
+    seconds = outcome.k * pace if outcome.seconds is None else outcome.seconds
     curve: dict[str, list] = {"k": outcome.k[keep].tolist(), "seconds": _plain(seconds[keep], 6)}
     curve["hvps"] = outcome.hvps[keep].tolist()
     for name, values in columns.items():
@@ -188,7 +192,7 @@ def _run(
         "steps": experiment.steps,
         "tuned": tuned,
         "partial": outcome.status == "INTERRUPTED",
-        "config": _config(experiment, case, outcome, timed, grid, quick),
+        "config": _config(experiment, case, outcome, pace, grid, quick),
         "curve": curve,
         "final": {
             "k": int(outcome.k[-1]),
@@ -202,6 +206,8 @@ def _run(
             "best_gap": _one(np.min(gaps, initial=np.inf, where=np.isfinite(gaps))),
             "mean_log10_gap": _one(mean_log),
             "status": outcome.status,
+            # the same run by itself: where rounding has parted the two, and its gap at K
+            "alone": None if alone is None or not tuned else {"gap": _one(alone.gap), "parted": alone.parted},
         },
         "certificate": _certificate(experiment, outcome) if tuned else None,
     }
@@ -234,14 +240,16 @@ def _corner_sentence(outcome: Outcome) -> str:
         return f"{count}, the first at step {first}, are at a degenerate corner; the last is not."
     j, gap = int(np.argmax(np.asarray(outcome.point.y))), float(outcome.columns["gap"][-1])
     lam = round(float(np.asarray(outcome.point.x["lam"])[j]))
+    what = f"The gap of {gap:.1e} says nothing of x there: a corner was reached, not a common fit."
+    if gap > STATIONARY:
+        what = f"It is not stationary (gap {gap:.1e}): lambda or y would still move."
     return (
         f"Ends at a degenerate corner, first met at step {first}: all weight on task {j + 1}, lambda_{j + 1} = {lam}, "
-        f"where the gradient in x is 0 whatever x is. The gap of {gap:.1e} says nothing of x there: a corner was "
-        "reached, not a common fit."
+        f"where the gradient in x is 0 whatever x is. {what}"
     )
 
 
-def _config(experiment: Experiment, case: Case, outcome: Outcome, timed, grid: tuple, quick: bool) -> dict[str, Any]:
+def _config(experiment: Experiment, case: Case, outcome: Outcome, pace, grid: tuple, quick: bool) -> dict[str, Any]:
     spec, built = outcome.lane.spec, outcome.built
     constants = built.problem.constants
     made = {
@@ -257,7 +265,7 @@ def _config(experiment: Experiment, case: Case, outcome: Outcome, timed, grid: t
         "every": experiment.every,
         "constants": {name: float(np.asarray(getattr(constants, name))) for name in ("mu_g", "L_g", "L_yy")},
         "products_per_step": int(outcome.hvps[-1]) / max(int(outcome.k[-1]), 1),
-        "seconds_per_step": timed,
+        "seconds_per_step": pace,
         "seconds_how": _seconds_how(spec, quick),
         "quick": quick,
         "lmo_tie": "a component 0 of the direction goes to the upper bound of lambda; the first largest entry for x",
@@ -276,7 +284,7 @@ def _seconds_how(spec: MethodSpec, quick: bool) -> str:
         return "of this run, without compilation and measures"
     if quick:
         return "of a step in the sweep over nu, shared among its lanes, while other sweeps ran"
-    return "of a step of the method alone as published, without compilation and measures, times the steps"
+    return "of the chosen run by itself as published, without compilation and measures, shared among its steps"
 
 
 def versions() -> dict[str, str]:
