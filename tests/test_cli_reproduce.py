@@ -83,6 +83,7 @@ def no_figures(monkeypatch):
     monkeypatch.setattr(report, "figures", lambda runs, folder: ())
 
 
+@pytest.mark.slow
 def test_run_a_toml_file_leaves_numbers_figures_and_a_page(tmp_path):
     (tmp_path / "small.toml").write_text(TOML)
     done = bisaddle("run", tmp_path / "small.toml", "--out", tmp_path / "out")
@@ -103,6 +104,7 @@ def test_options_of_run_reach_the_runner(tmp_path, called, no_figures):
     assert options["nus"] == {"fp": [0.5, 2.0]} and options["seeds"] == (4, 5)
     assert options["steps"] == 20 and options["quick"] and options["methods"] == ["fp"]
     assert "account" not in json.loads(done.stdout)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.json", "results.csv", "report.html"}
 
 
 @pytest.mark.parametrize(
@@ -250,3 +252,13 @@ def test_report_refuses_what_are_no_results(tmp_path):
     (tmp_path / "results.json").write_text("[1]")
     refused(bisaddle("report", tmp_path), 2, "is not a run")
     refused(bisaddle("report"), 2, "RESULTS")
+
+
+@pytest.mark.slow
+def test_the_quick_reproduction_runs_as_it_stands(tmp_path, monkeypatch):
+    done = bisaddle("reproduce", "--quick", "--dataset", "diabetes", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names >= {"results.json", "results.csv", "report.html", "REPRODUCTION.md", "fig1.png", "fig2.pdf"}
+    assert {run["experiment"] for run in experiments.load(tmp_path)} == {"exp1_diabetes", "exp2_diabetes"}
+    assert done.stdout.splitlines()[-1] == f"open {tmp_path / 'report.html'}"

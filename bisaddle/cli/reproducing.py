@@ -78,7 +78,9 @@ def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any)
     elif options["quick"] and not (options["nus"] or options["methods"]):
         extra = [experiment.name for experiment in chosen if experiment.figure not in FIGURES]
         chosen = [experiment for experiment in chosen if experiment.figure in FIGURES]
-        screen.note(f"left out: {', '.join(extra)} (additions to the paper's experiments, for which --quick is too short)")
+        screen.note(
+            f"left out: {', '.join(extra)} (additions to the paper's experiments, for which --quick is too short)"
+        )
     missing = {} if datasets else _missing(options)
     for name, why in missing.items():
         screen.note(f"left out: {name} ({why})")
