@@ -89,7 +89,7 @@ def test_run_a_toml_file_leaves_numbers_figures_and_a_page(tmp_path):
     done = bisaddle("run", tmp_path / "small.toml", "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert "float64" in done.stderr and "FP" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"open {tmp_path / 'out' / 'report.html'}"
+    assert done.stdout.splitlines()[-1] == f"The page is {tmp_path / 'out' / 'report.html'}"
     runs = experiments.load(tmp_path / "out")
     assert [run["nu"] for run in runs] == [0.1, 1.0] and sum(run["tuned"] for run in runs) == 1
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"results.json", "results.csv", "report.html"}
@@ -148,7 +148,7 @@ def test_reproduce_runs_exactly_what_is_named(tmp_path, called, monkeypatch):
     assert options["seeds"] == (0,) and options["datasets"] == ["mtl"] and options["steps"] is None
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written >= {"results.json", "results.csv", "report.html", "REPRODUCTION.md", "fig1.png", "fig1.pdf"}
-    assert done.stdout.splitlines()[-1] == f"open {tmp_path / 'out' / 'report.html'}"
+    assert done.stdout.splitlines()[-1] == f"The page is {tmp_path / 'out' / 'report.html'}"
 
 
 def test_a_quick_reproduction_leaves_out_what_is_not_there_and_says_so(tmp_path, called, monkeypatch, no_figures):
@@ -199,7 +199,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, called, no_figures
         "reproduce", "fig1", "--quick", "--dataset", "synthetic", "--dataset", "diabetes", "--out", tmp_path
     )
     assert done.exit_code == 1 and "interrupted" in done.stdout and len(experiments.load(tmp_path)) == 1
-    assert done.stdout.splitlines()[-1] == f"open {tmp_path / 'report.html'}"
+    assert done.stdout.splitlines()[-1] == f"The page is {tmp_path / 'report.html'}"
 
 
 def test_ctrl_c_before_anything_is_finished_says_so(tmp_path, monkeypatch):
@@ -261,4 +261,4 @@ def test_the_quick_reproduction_runs_as_it_stands(tmp_path, monkeypatch):
     names = {path.name for path in tmp_path.iterdir()}
     assert names >= {"results.json", "results.csv", "report.html", "REPRODUCTION.md", "fig1.png", "fig2.pdf"}
     assert {run["experiment"] for run in experiments.load(tmp_path)} == {"exp1_diabetes", "exp2_diabetes"}
-    assert done.stdout.splitlines()[-1] == f"open {tmp_path / 'report.html'}"
+    assert done.stdout.splitlines()[-1] == f"The page is {tmp_path / 'report.html'}"

@@ -215,7 +215,7 @@ def _compare(
     if stop:
         click.echo(f"{stop[0]}: what was finished is saved, runs that were cut are marked as partial")
     click.echo(f"{len(runs)} runs in {seconds:.0f} s; numbers, figures and the page are in {folder}")
-    click.echo(f"open {written['page'].absolute()}")
+    click.echo(f"The page is {written['page'].absolute()}")
     return not stop
 
 
