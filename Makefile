@@ -38,8 +38,8 @@ endif
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-run: $(CLI) ## solve a robust multi-task regression with both methods and print a table
-	@$(PY) examples/robust_multitask.py
+run: $(CLI) ## run the paper's experiments in their quick form: table, figures, results/report.html
+	@$(PY) -m bisaddle reproduce --quick
 
 install: $(ALL) ## leave .venv with the package and all extras
 
@@ -67,7 +67,7 @@ docs: $(ALL) ## write the pages that are made from the code
 	@$(PY) docs/make_methods.py
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) results build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call pip_install,extras,what is said meanwhile)
@@ -89,7 +89,7 @@ $(CREATED): $(BROKEN)
 	@touch $@
 
 $(CLI): $(CREATED) pyproject.toml constraints.txt
-	$(call pip_install,cli,its command-line extra)
+	$(call pip_install,cli$(comma)plot$(comma)report$(comma)sklearn$(comma)data,what the experiments need)
 	@touch $@
 
 $(ALL): $(CREATED) pyproject.toml constraints.txt

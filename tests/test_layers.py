@@ -1,10 +1,15 @@
 """The flow line, kept true: problem -> sets, oracle -> schedules, methods -> solve -> certificate -> report."""
 
 import ast
+import importlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import bisaddle
 
 ROOT = Path(__file__).parents[1] / "bisaddle"
 
@@ -36,9 +41,15 @@ ALLOWED["loop"] = {"trees", "problem", "progress", "result", "methods.base"}
 ALLOWED["several"] = {"problem", "sets", "progress", "result", "methods.base", "loop"}
 ALLOWED["solve"] = set(ALLOWED) - {"apps", "datasets"}
 ALLOWED["experiments"] = set(ALLOWED)
+# what is made of finished runs: words, figures, a page
+ALLOWED["report"] = {"trees"}
+ALLOWED["cli"] = set(ALLOWED)
+ALLOWED["__main__"] = {"cli"}
 
 # what a module may import when it is loaded; extras are imported inside the function that needs them
 CORE = {"jax", "jaxtyping", "equinox", "lineax", "numpy"}
+# the command line is nothing without its extra, and says so where it starts
+EXTRAS = {"cli": {"click"}}
 # modules that may only be imported inside functions, since they import back or need an extra
 LAZY = {("result", "plot")}
 
@@ -110,7 +121,9 @@ def test_loading_a_module_needs_only_the_core_dependencies(name):
         library = target.split(".")[0]
         if library == "bisaddle" or library in sys.stdlib_module_names or lazy:
             continue
-        assert library in CORE, f"{name or '__init__'} imports {library} when loaded; import it where it is used"
+        assert library in CORE | EXTRAS.get(_layer(name), set()), (
+            f"{name or '__init__'} imports {library} when loaded; import it where it is used"
+        )
 
 
 def test_the_table_has_no_cycle_but_the_lazy_ones():
@@ -135,3 +148,32 @@ def test_a_stray_import_is_caught(tmp_path):
     found = list(_imports("certificate", module))
     assert found == [("bisaddle", False), ("bisaddle.methods", False), ("bisaddle.methods.base", True)]
     assert not _within("methods", ALLOWED["certificate"])
+
+
+def test_the_package_gives_lazily_the_names_that_it_declares():
+    tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
+    declared = {
+        alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bisaddle")
+        for alias in node.names
+    }
+    assert {*bisaddle._MODULES, *bisaddle._HOME} == set(declared)
+    for name, module in bisaddle._HOME.items():
+        assert declared[name] == f"bisaddle.{module}.{name}" and name in dir(bisaddle)
+        assert getattr(bisaddle, name) is getattr(importlib.import_module(f"bisaddle.{module}"), name)
+    with pytest.raises(AttributeError, match="no attribute 'solver'"):
+        _ = bisaddle.solver
+
+
+def test_help_and_completion_do_not_import_jax():
+    code = "import sys, bisaddle.cli.app; assert 'jax' not in sys.modules and 'rich' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT.parent)})
+
+
+def test_bisaddle_solve_is_the_function_whatever_was_imported_before():
+    code = (
+        "import bisaddle.result, bisaddle.solve; from bisaddle import solve; assert solve is bisaddle.solve is not None"
+    )
+    code += "; assert callable(solve)"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT.parent)})

@@ -1,0 +1,139 @@
+"""Result files: JSON with the point, its certificate, how it came about and what rebuilds its problem."""
+
+import json
+import math
+import os
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bisaddle.cli.errors import DATA, Failure
+
+FORMAT = "bisaddle result 1"
+NUMBERS = ("gap", "x_gap", "y_gap", "error_bound", "value", "worst_value", "lower_error", "violation")
+
+
+def versions() -> dict[str, str]:
+    known = {"bisaddle": sys.modules["bisaddle"].__version__, "python": platform.python_version()}
+    return known | {name: version(name) for name in ("jax", "jaxlib", "numpy")}
+
+
+def finite(value: Any) -> float | None:
+    """A JSON number; None for NaN and infinity, which JSON does not have."""
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def certificate_document(certificate: Any, sigma: float = 1.0, tau: float = 1.0) -> dict[str, Any]:
+    numbers = {name: finite(getattr(certificate, name)) for name in NUMBERS}
+    words = {"measure": certificate.measure, "error_is_bound": certificate.error_is_bound}
+    return numbers | words | {"sigma": sigma, "tau": tau}
+
+
+def tree_document(tree: Any) -> Any:
+    """Arrays as {"dtype", "shape", "values"} inside the dicts, lists and tuples of the tree; other nodes as a list."""
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        return {str(key): tree_document(tree[key]) for key in sorted(tree)}
+    if isinstance(tree, list | tuple):
+        return [tree_document(item) for item in tree]
+    if hasattr(tree, "dtype"):
+        array = np.asarray(tree)
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "values": _plain(array.tolist())}
+    import jax
+
+    return [tree_document(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def tree_from(document: Any, like: Any, name: str) -> Any:
+    """The tree again, in the structure of `like`; float64 arrays where like has floating-point ones."""
+    import jax
+    import jax.numpy as jnp
+
+    leaves, structure = jax.tree.flatten(like)
+    found = _leaves(document)
+    shapes = [tuple(leaf["shape"]) for leaf in found]
+    needed = [leaf.shape for leaf in leaves]
+    if shapes != needed:
+        raise Failure(f"the {name} of the result has shapes {shapes}; the problem as rebuilt needs {needed}", DATA)
+    arrays = [np.array(leaf["values"], dtype=np.dtype(leaf["dtype"])).reshape(leaf["shape"]) for leaf in found]
+    # arithmetic in float64, whatever the run used
+    wide = [a.astype(np.float64) if np.issubdtype(a.dtype, np.floating) else a for a in arrays]
+    return structure.unflatten([jnp.asarray(array) for array in wide])
+
+
+def result_document(result: Any, problem: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    trace = {
+        name: [finite(v) if column.dtype.kind == "f" else int(v) for v in column] for name, column in _columns(result)
+    }
+    return {
+        "format": FORMAT,
+        "problem": problem,
+        "settings": settings,
+        "status": str(result.status),
+        "advice": result.status.advice,
+        "partial": str(result.status) == "INTERRUPTED",
+        "steps": result.steps,
+        "seconds": result.seconds,
+        "compile_seconds": result.compile_seconds,
+        "certificate": certificate_document(result.certificate),
+        "point": {name: tree_document(getattr(result.point, name)) for name in ("x", "theta", "y")},
+        "trace": trace,
+        "versions": versions(),
+    }
+
+
+def save(document: Any, path: Path) -> None:
+    """Complete or not at all: written beside, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A result file; anything else is refused by name."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Failure(
+            f"{path} cannot be read ({error.strerror or error}); a result of `solve --out` is needed", DATA
+        ) from error
+    except ValueError as error:
+        raise Failure(f"{path} is not a result file, or is truncated: {error}", DATA) from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise Failure(f'{path} is not a result file: `"format": "{FORMAT}"` is needed; use one of `solve --out`', DATA)
+    missing = [
+        key for key in ("problem", "settings", "point", "certificate") if not isinstance(document.get(key), dict)
+    ]
+    if missing:
+        raise Failure(f"{path} lacks {', '.join(missing)}; a result of `solve --out` has them", DATA)
+    return document
+
+
+def _columns(result: Any) -> list[tuple[str, np.ndarray]]:
+    return list(result.trace.to_dict().items())
+
+
+def _plain(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_plain(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
+
+
+def _leaves(document: Any) -> list[dict[str, Any]]:
+    """The arrays in JAX's order: dicts by sorted keys, which is how they were written."""
+    if document is None:
+        return []
+    if isinstance(document, dict) and {"dtype", "shape", "values"} <= set(document):
+        return [document]
+    parts = [document[key] for key in sorted(document)] if isinstance(document, dict) else document
+    return [leaf for part in parts for leaf in _leaves(part)]

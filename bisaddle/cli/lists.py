@@ -1,0 +1,124 @@
+"""bisaddle methods, sets, info: what there is."""
+
+import inspect
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from bisaddle.cli import screen
+from bisaddle.cli.options import json_option
+
+LIBRARIES = ("jax", "jaxlib", "numpy", "equinox", "lineax", "optax", "jaxtyping")
+OPTIONAL = ("click", "rich", "matplotlib", "scikit-learn", "pooch")
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_option
+def methods(name: str | None, as_json: bool) -> None:
+    """List the methods, or show the equations of one.
+
+    \b
+    Example: bisaddle methods
+             bisaddle methods MORBiT
+    """
+    from bisaddle.methods.base import public_methods
+    from bisaddle.methods.catalogue import HEADS, words
+
+    known = public_methods()
+    if name is not None:
+        _describe(known, name, "method", as_json)
+        return
+    rows = [(method, *words(cls.about)) for method, cls in known.items()]
+    if as_json:
+        screen.show_json([dict(zip(HEADS, row, strict=True)) for row in rows])
+        return
+    # all eight columns need a wide terminal; the equations are one command away
+    wide = screen.console().width >= 150
+    kept = range(len(HEADS)) if wide else (0, 1, 2, 3, 7)
+    screen.table([HEADS[i] for i in kept], [[row[i] for i in kept] for row in rows], right=len(HEADS))
+    screen.note("bisaddle methods NAME shows a method's equations, needs and promises; keys: docs/references.bib.")
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_option
+def sets(name: str | None, as_json: bool) -> None:
+    """List the sets for x and y, or describe one.
+
+    \b
+    Example: bisaddle sets
+             bisaddle sets KLBall
+    """
+    from bisaddle import sets as library
+
+    known = {
+        key: value
+        for key, value in vars(library).items()
+        if inspect.isclass(value) and issubclass(value, library.ConvexSet) and value is not library.ConvexSet
+    }
+    if name is not None:
+        _describe(known, name, "set", as_json)
+        return
+    heads, rows = ("set", "projection", "LMO", "points"), [_set_row(key, cls) for key, cls in known.items()]
+    if as_json:
+        screen.show_json([dict(zip(heads, row, strict=True)) for row in rows])
+        return
+    screen.table(heads, rows, right=len(heads))
+    screen.note("bisaddle sets NAME describes a set and the cost of its oracles.")
+
+
+@click.command()
+@json_option
+def info(as_json: bool) -> None:
+    """Show versions, devices, precision and where data are looked for.
+
+    \b
+    Example: bisaddle info --json
+    """
+    import jax
+
+    from bisaddle import datasets
+
+    facts = {
+        "bisaddle": sys.modules["bisaddle"].__version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in (*LIBRARIES, *OPTIONAL)},
+        "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()],
+        "precision": "float64, chosen by the command line; --precision 32 for float32",
+        "data folders": [str(folder) for folder in datasets.folders()],
+    }
+    if as_json:
+        screen.show_json(facts)
+        return
+    shown = [(key, ", ".join(value) if isinstance(value, list) else value) for key, value in facts.items()]
+    screen.table(("", ""), [(key, value or "not installed") for key, value in shown], right=2)
+
+
+def _describe(known: dict, name: str, what: str, as_json: bool) -> None:
+    found = next((key for key in known if key.lower() == name.lower()), None)
+    if found is None:
+        raise click.BadParameter(f"no {what} is called {name!r}; there are {', '.join(known)}", param_hint="NAME")
+    text = inspect.cleandoc(known[found].__doc__ or "")
+    if as_json:
+        screen.show_json({what: found, "text": text})
+    else:
+        click.echo(f"{found}\n\n{text}")
+
+
+def _set_row(name: str, cls: type) -> tuple[str, str, str, str]:
+    """The set-builder form is the first paragraph of the docstring, the oracles are named after it."""
+    formula, _, rest = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")
+    projection = "yes" if "project:" in rest else "prox" if "prox:" in rest else "no"
+    return name, projection, "yes" if "lmo:" in rest else "no", " ".join(formula.split())
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

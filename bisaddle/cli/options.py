@@ -1,0 +1,54 @@
+"""Options that several commands share, and the precision that the command line chooses."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+# as bisaddle.datasets.NAMES, which would have to import JAX
+DATASETS = ("synthetic", "mtl", "nlsy79", "diabetes")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["32", "64"]),
+    default="64",
+    show_default=True,
+    help="Bits of a floating-point number.",
+)
+max_seconds_option = click.option(
+    "--max-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after this much wall time."
+)
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Folder with the data files; else BISADDLE_DATA, the cache, a download.",
+)
+
+
+@contextmanager
+def precision_of(bits: str | int) -> Iterator[None]:
+    """JAX at 32 or 64 bits inside the block: the choice of a program, never of an import."""
+    import jax
+
+    before = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_enable_x64", str(bits) == "64")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+def pairs_of(texts: tuple[str, ...], option: str, example: str) -> list[tuple[str, float]]:
+    """("gamma=0.1", ...) as names and numbers."""
+    found = []
+    for text in texts:
+        name, _, number = text.partition("=")
+        try:
+            found.append((name.strip(), float(number)))
+        except ValueError:
+            raise click.BadParameter(
+                f"{text!r} given; NAME=NUMBER is needed, such as {example}", param_hint=option
+            ) from None
+    return found

@@ -1,0 +1,191 @@
+"""From what the user names to (problem, start): a CSV file for an application, or a Python function.
+
+A specification is JSON; `build` makes the same problem of it again, which is what `certify` needs.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bisaddle.cli.errors import USAGE, Failure
+
+
+class Built(NamedTuple):
+    """words: what the problem is. tasks: their names, where it has tasks."""
+
+    problem: Any
+    start: Any
+    words: str
+    tasks: tuple[str, ...] = ()
+
+
+def multitask_specification(
+    file: Path,
+    target: str,
+    task_column: str,
+    features: Sequence[str],
+    radius: float,
+    ridge: float,
+    divergence: float,
+    train: float,
+    standardize: Sequence[str],
+    seed: int,
+) -> dict[str, Any]:
+    return {
+        "kind": "multitask",
+        "file": str(file.expanduser().absolute()),
+        "target": target,
+        "task_column": task_column,
+        "features": list(features) or None,
+        "radius": radius,
+        "ridge": ridge,
+        "divergence": divergence,
+        "train": train,
+        "standardize": list(standardize),
+        "seed": seed,
+    }
+
+
+def function_specification(reference: str, seed: int | None) -> dict[str, Any]:
+    """model.py:function or package.module:function; a module is looked for in the current folder too."""
+    module, _, function = reference.rpartition(":")
+    if not module or not function.isidentifier():
+        raise Failure(
+            f"PROBLEM is {reference!r}; `multitask` with a CSV file, or model.py:function or package.module:function "
+            "is needed, the function returning (problem, start)",
+            USAGE,
+        )
+    place: dict[str, Any] = {"kind": "function", "function": function, "seed": seed, "folder": str(Path.cwd())}
+    if module.endswith(".py"):
+        path = Path(module).expanduser().absolute()
+        if not path.is_file():
+            raise Failure(f"{path} is not there; a Python file is needed before the colon", USAGE)
+        return place | {"file": str(path), "folder": str(path.parent), "sha256": _sha256(path)}
+    return place | {"module": module}
+
+
+def build(specification: dict[str, Any], beside: Sequence[Path] = ()) -> tuple[Built, dict[str, Any]]:
+    """The problem, and the specification with what was found on the way (checksums).
+
+    beside: folders in which a file that is no longer at its place is looked for.
+    """
+    kind = specification.get("kind")
+    if kind not in ("multitask", "function"):
+        raise Failure(f"a problem of kind {kind!r} is given; multitask or function is needed", USAGE)
+    return (_multitask if kind == "multitask" else _function)(specification, beside)
+
+
+def _multitask(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, dict[str, Any]]:
+    from bisaddle import datasets
+    from bisaddle.apps import multitask
+
+    file = _found(Path(given["file"]), beside)
+    chosen = {name: given[name] for name in ("features", "train", "standardize", "seed")}
+    data = datasets.from_csv(file, given["target"], given["task_column"], **chosen)
+    sha256 = data.config["files"][file.name]
+    if given.get("sha256") not in (None, sha256):
+        raise datasets.ChecksumError(
+            f"{file} is not the file that the result was computed from: sha256 {sha256} found, {given['sha256']} "
+            "needed; put the old file beside the result, or solve again"
+        )
+    sizes = {name: given[name] for name in ("radius", "ridge", "divergence")}
+    problem, start = multitask.regression(list(data.tasks), **sizes)
+    words = f"robust multi-task regression, {data.label}: {len(data.tasks)} tasks, {data.config['rows']} rows, "
+    words += f"{len(data.features)} features"
+    return Built(problem, start, words, data.task_names), given | {"sha256": sha256}
+
+
+def _function(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, dict[str, Any]]:
+    place = Path(given["file"]) if "file" in given else None
+    if place is not None:
+        place = _found(place, beside)
+    function = _load(given, place)
+    name = f"{place.name if place else given['module']}:{given['function']}"
+    arguments = _arguments(function, name, given["seed"])
+    try:
+        returned = function(**arguments)
+    except Exception as error:
+        raise Failure(f"{name} raised {_one_line(error)}", USAGE) from error
+    return Built(*_pair(returned, name), words=name), given | ({"sha256": _sha256(place)} if place else {})
+
+
+def _load(given: dict[str, Any], place: Path | None) -> Callable[..., Any]:
+    name = place.name if place else given["module"]
+    sys.path.insert(0, str(place.parent if place else given["folder"]))
+    try:
+        if place is None:
+            module = importlib.import_module(given["module"])
+        else:
+            specification = importlib.util.spec_from_file_location(f"_bisaddle_user_{place.stem}", place)
+            assert specification is not None and specification.loader is not None
+            module = importlib.util.module_from_spec(specification)
+            sys.modules[specification.name] = module  # for classes defined in it
+            specification.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise Failure(f"{name} cannot be imported: {_one_line(error)}", USAGE) from error
+    finally:
+        sys.path.pop(0)
+    found = getattr(module, given["function"], None)
+    if not callable(found):
+        own = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__
+        ]
+        raise Failure(f"{name} has no function {given['function']}; it has {', '.join(own) or 'none'}", USAGE)
+    return found
+
+
+def _arguments(function: Callable[..., Any], name: str, seed: int | None) -> dict[str, int]:
+    parameters = inspect.signature(function).parameters
+    needed = [
+        key
+        for key, value in parameters.items()
+        if value.default is value.empty
+        and value.kind not in (value.VAR_POSITIONAL, value.VAR_KEYWORD)
+        and key != "seed"
+    ]
+    if needed:
+        raise Failure(f"{name} has parameters without a default: {', '.join(needed)}; only `seed` can be given", USAGE)
+    if seed is not None and "seed" not in parameters:
+        raise Failure(f"{name} has no parameter `seed`; leave --seed out, or add it to the function", USAGE)
+    if "seed" not in parameters or (seed is None and parameters["seed"].default is not inspect.Parameter.empty):
+        return {}
+    return {"seed": seed or 0}
+
+
+def _pair(returned: Any, name: str) -> tuple[Any, Any]:
+    from bisaddle.problem import Point, Problem
+
+    if isinstance(returned, tuple) and len(returned) == 2:
+        if isinstance(returned[0], Problem) and isinstance(returned[1], Point):
+            return returned
+        given = f"({', '.join(type(item).__name__ for item in returned)})"
+    else:
+        given = type(returned).__name__
+    raise Failure(
+        f"{name} returned {given}; (problem, start) is needed: a bisaddle.Problem and a bisaddle.Point", USAGE
+    )
+
+
+def _found(path: Path, beside: Sequence[Path]) -> Path:
+    """The path, or the file of that name in one of the other folders."""
+    return next((place for place in (path, *(folder / path.name for folder in beside)) if place.is_file()), path)
+
+
+def _one_line(error: BaseException) -> str:
+    """The error, and the line of the user's file that it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and "importlib" not in frame.filename]
+    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if len(own) > 1 else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,313 @@
+"""bisaddle reproduce, run, report."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bisaddle.cli import outputs, screen
+from bisaddle.cli.errors import DATA, NOT_CONVERGED, USAGE, Failure
+from bisaddle.cli.options import (
+    DATASETS,
+    data_dir_option,
+    json_option,
+    max_seconds_option,
+    pairs_of,
+)
+
+RESULTS = Path("results")
+# nothing to look for and nothing to download
+EMBEDDED = ("synthetic", "diabetes")
+FIGURES = ("fig1", "fig2")
+
+comparison_options = [
+    click.option("--quick", is_flag=True, help="Fewer steps, seeds and values of nu: seconds instead of minutes."),
+    click.option(
+        "--seed", "seeds", multiple=True, type=click.IntRange(min=0), help="Only this seed; repeat for several."
+    ),
+    click.option(
+        "--nu", "nus", multiple=True, metavar="METHOD=NUMBER", help="Run METHOD with this nu, untuned; repeat."
+    ),
+    click.option(
+        "--method", "methods", multiple=True, metavar="METHOD", help="Only this method (opf, fp, morbit, ...); repeat."
+    ),
+    click.option("--steps", type=click.IntRange(min=1), help="Steps K instead of those of the experiment."),
+    max_seconds_option,
+    data_dir_option,
+    json_option,
+]
+
+
+def with_options(command: Any) -> Any:
+    for option in reversed(comparison_options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("figure", type=click.Choice([*FIGURES, "all"]), default="all")
+@click.option("--dataset", "datasets", multiple=True, type=click.Choice(DATASETS), help="Only this data set; repeat.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=RESULTS,
+    show_default=True,
+    help="Folder to write to.",
+)
+@with_options
+def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any) -> None:
+    """Run the experiments of section 6: figure 1, figure 2 or all, the last with our additions unless --quick.
+
+    Leaves results.json and .csv, figures, report.html and REPRODUCTION.md in --out. With --nu or --method only the
+    methods named are run. Data sets whose files are not there are left out and named, unless asked for.
+
+    \b
+    Example: bisaddle reproduce --quick
+             bisaddle reproduce fig1 --dataset mtl --seed 0 --nu opf=0.1 --nu fp=1 --nu morbit=215.44 --out fig1
+    """
+    from bisaddle import experiments
+
+    chosen = [experiments.read(name) for name in experiments.names()]
+    if figure != "all":
+        chosen = [experiment for experiment in chosen if experiment.figure == figure]
+    elif options["quick"] and not (options["nus"] or options["methods"]):
+        extra = [experiment.name for experiment in chosen if experiment.figure not in FIGURES]
+        chosen = [experiment for experiment in chosen if experiment.figure in FIGURES]
+        screen.note(
+            f"left out: {', '.join(extra)} (additions to the paper's experiments, for which --quick is too short)"
+        )
+    missing = {} if datasets else _missing(options)
+    for name, why in missing.items():
+        screen.note(f"left out: {name} ({why})")
+    for name in datasets:
+        _fetch(name, options["data_dir"])
+    there = [name for name in datasets or DATASETS if name not in missing]
+    whole = figure == "all" and not (datasets or options["nus"] or options["methods"] or options["seeds"])
+    complete = _compare(chosen, there, out, options, sensitive=whole and not options["quick"])
+    if not complete:
+        raise click.exceptions.Exit(NOT_CONVERGED)
+    if missing and not options["quick"]:
+        raise Failure(f"completed, but without {', '.join(missing)}", DATA)
+
+
+@click.command()
+@click.argument("file", metavar="FILE.toml")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder to write to. [default: results/NAME]"
+)
+@with_options
+def run(file: str, out: Path | None, **options: Any) -> None:
+    """Run one experiment: a TOML file of yours, or a bundled one by its name.
+
+    \b
+    Example: bisaddle run comparison.toml --out comparison
+             bisaddle run exp1_synthetic --quick
+    """
+    from bisaddle import experiments
+
+    experiment = experiments.read(file)
+    there = list(dict.fromkeys(case.dataset["name"] for case in experiment.cases))
+    for name in there:
+        _fetch(name, options["data_dir"])
+    if not _compare([experiment], there, out or RESULTS / experiment.name, options, account=False):
+        raise click.exceptions.Exit(NOT_CONVERGED)
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="report.html",
+    show_default=True,
+    help="The page.",
+)
+@click.option("--figures", type=click.Path(path_type=Path, file_okay=False), help="Folder for PNG and PDF figures.")
+@click.option("--title", help="Of the page.")
+@json_option
+def report(results: tuple[Path, ...], html: Path, figures: Path | None, title: str | None, as_json: bool) -> None:
+    """Make one page of RESULTS: files results.json, or folders that hold one.
+
+    \b
+    Example: bisaddle report results --html page.html
+             bisaddle report mine/results.json theirs/results.json --html both.html --figures figures
+    """
+    from bisaddle import experiments
+    from bisaddle import report as reports
+
+    runs = [run for place in results for run in experiments.load(place)]
+    folders = [place if place.is_dir() else place.parent for place in results]
+    maps = [setting for folder in dict.fromkeys(folders) for setting in outputs.read_sensitivity(folder)]
+    page = reports.html(runs, html, sensitivity=maps, **({"title": title} if title else {}))
+    drawn = [] if figures is None else [str(path) for path in reports.figures(runs, figures)]
+    if as_json:
+        screen.show_json({"runs": len(runs), "page": str(page.absolute()), "figures": drawn})
+    else:
+        click.echo(f"{len(runs)} runs; the page is {page.absolute()}")
+
+
+def _fetch(name: str, data_dir: Path | None) -> None:
+    """The files of a data set, checked before anything runs; a DataError says which one is missing or wrong."""
+    from bisaddle import datasets
+
+    if name not in EMBEDDED:
+        datasets.fetch(name, data_dir)
+
+
+def _missing(options: dict[str, Any]) -> dict[str, str]:
+    """The data sets that cannot be had, and why. A quick run downloads nothing; a wrong file is an error."""
+    from bisaddle import datasets
+
+    datasets.folders(options["data_dir"])  # a folder that the user named must be there
+    found = {}
+    for name in DATASETS:
+        reports = datasets.check(name, options["data_dir"])
+        wrong = [report.problem for report in reports if report.path is not None and not report.ok]
+        if wrong:
+            raise Failure(wrong[0], DATA)
+        if all(report.ok for report in reports):
+            continue
+        if options["quick"]:
+            found[name] = f"its files are not there; `bisaddle data fetch {name}` downloads them"
+            continue
+        try:
+            datasets.fetch(name, options["data_dir"])
+        except datasets.DataError as error:
+            found[name] = str(error).splitlines()[0]
+    return found
+
+
+def _compare(
+    chosen: list,
+    datasets: list[str],
+    folder: Path,
+    options: dict[str, Any],
+    account: bool = True,
+    sensitive: bool = False,
+) -> bool:
+    """Run, save, show; whether everything was run."""
+    jobs = list(_jobs(chosen, datasets, options))
+    begin, runs = time.perf_counter(), []
+    with _interruptible() as stop:
+        screen.note(f"{len(jobs)} experiment{'s' * (len(jobs) > 1)}, float64{', quick' * options['quick']}")
+        limit = None if options["max_seconds"] is None else begin + options["max_seconds"]
+        with screen.Progress("compiling", quiet=options["as_json"]) as bar:
+            for i, job in enumerate(jobs):
+                share = partial(_look, bar, stop, limit, i / len(jobs), 1 / len(jobs))
+                runs += _run_one(job, share)
+                if stop:
+                    break
+            maps = [] if stop or not sensitive else _sensitivity(jobs, partial(_look, bar, stop, limit))
+        if not runs:
+            raise Failure(f"{stop[0] if stop else 'ended'} before the first run; nothing is saved", NOT_CONVERGED)
+        written = outputs.write_all(runs, maps, folder, account)
+    seconds = time.perf_counter() - begin
+    if options["as_json"]:
+        names = {key: str(path.absolute()) for key, path in written.items()}
+        screen.show_json({"runs": len(runs), "complete": not stop, "seconds": seconds, **names})
+        return not stop
+    outputs.show_runs(runs)
+    if stop:
+        click.echo(f"{stop[0]}: what was finished is saved, runs that were cut are marked as partial")
+    click.echo(f"{len(runs)} runs in {seconds:.0f} s; numbers, figures and the page are in {folder}")
+    click.echo(f"The page is {written['page'].absolute()}")
+    return not stop
+
+
+def _jobs(chosen: list, datasets: list[str], options: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """(experiment, arguments of its run), for every experiment that has one of the data sets and methods."""
+    nus: dict[str, list[float]] = {}
+    for key, value in pairs_of(options["nus"], "--nu", "opf=0.1"):
+        nus.setdefault(key, []).append(value)
+    keys = list(dict.fromkeys([*nus, *options["methods"]]))
+    known = list(dict.fromkeys(spec.key for experiment in chosen for spec in experiment.methods))
+    unknown = [key for key in keys if key not in known]
+    if unknown:
+        raise Failure(f"no method here is called {', '.join(unknown)}; there are {', '.join(known)}", USAGE)
+    common = {"quick": options["quick"], "seeds": options["seeds"] or None, "steps": options["steps"]}
+    found = False
+    for experiment in chosen:
+        has = {spec.key for spec in experiment.methods}
+        here = {case.dataset["name"] for case in experiment.cases} & set(datasets)
+        if not here or (keys and not has & set(keys)):
+            continue
+        found = True
+        yield (
+            experiment,
+            common
+            | {
+                "datasets": sorted(here),
+                "methods": [key for key in keys if key in has] or None,
+                "nus": {key: nus[key] for key in nus if key in has} or None,
+                "data_dir": options["data_dir"],
+            },
+        )
+    if not found:
+        raise Failure(f"no experiment has {', '.join(keys) or 'a method'} on {', '.join(datasets)}", USAGE)
+
+
+def _run_one(job: tuple[Any, dict[str, Any]], look: Any) -> list[dict]:
+    from bisaddle import experiments
+
+    try:
+        return experiments.run(job[0], **job[1], progress=look)
+    except KeyboardInterrupt:  # while it was compiling: there is nothing of it yet
+        return []
+
+
+def _look(
+    bar: screen.Progress,
+    stop: list[str],
+    limit: float | None,
+    start: float,
+    share: float,
+    done: int,
+    total: int,
+    text: str,
+    gap: float | None,
+) -> None:
+    bar.show(start + share * done / max(total, 1), text, gap)
+    if limit is not None and time.perf_counter() > limit:
+        stop.append("stopped by --max-seconds")
+        raise KeyboardInterrupt
+
+
+def _sensitivity(jobs: list[tuple[Any, dict[str, Any]]], look: Any) -> list[dict]:
+    """The order of the methods under other settings, for every experiment that names them."""
+    from bisaddle import experiments
+
+    varied = [(experiment, given["data_dir"]) for experiment, given in jobs if experiment.sensitivity]
+    found: list[dict] = []
+    for i, (experiment, data_dir) in enumerate(varied):
+        share = partial(look, i / len(varied), 1 / len(varied))
+        try:
+            found += experiments.sensitivity(experiment, data_dir=data_dir, progress=share)
+        except KeyboardInterrupt:
+            break
+    return found
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[str]]:
+    """Ctrl-C raises KeyboardInterrupt as always, and is remembered in the list given."""
+    stop: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(*_: object) -> None:
+        stop.append("interrupted")
+        raise KeyboardInterrupt
+
+    try:
+        signal.signal(signal.SIGINT, note)
+    except ValueError:  # not the main thread: no signal comes here
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,250 @@
+"""bisaddle solve and certify."""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bisaddle.cli import documents, screen
+from bisaddle.cli.errors import NOT_CONVERGED
+from bisaddle.cli.options import json_option, max_seconds_option, precision_of, precision_option
+from bisaddle.cli.problems import Built, build, function_specification, multitask_specification
+from bisaddle.cli.stepping import method_named
+
+PARTIAL = Path("bisaddle-partial.json")
+STANDARDIZE = {"both": ("features", "targets"), "features": ("features",), "targets": ("targets",), "none": ()}
+# options that only `multitask` knows
+APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergence", "train", "standardize")
+above_zero = click.FloatRange(min=0, min_open=True)
+
+
+@click.command()
+@click.argument("problem")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--task-column", metavar="NAME", help="multitask: the column whose values are the tasks.")
+@click.option("--target", metavar="NAME", help="multitask: the column to predict.")
+@click.option(
+    "--feature", multiple=True, metavar="NAME", help="multitask: a column to use; repeat. [default: all others]"
+)
+@click.option("--radius", type=above_zero, default=5.0, show_default=True, help="multitask: |x|_1 <= radius (Q).")
+@click.option(
+    "--ridge", type=above_zero, default=0.1, show_default=True, help="multitask: ridge of the lower level (rho)."
+)
+@click.option(
+    "--divergence",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="multitask: pull to equal weights.",
+)
+@click.option(
+    "--train",
+    type=click.FloatRange(0, 1),
+    default=0.75,
+    show_default=True,
+    help="multitask: fraction of training rows.",
+)
+@click.option(
+    "--standardize",
+    type=click.Choice(list(STANDARDIZE)),
+    default="both",
+    show_default=True,
+    help="multitask: what to scale.",
+)
+@click.option("--method", metavar="NAME", help="See `bisaddle methods`. [default: Adaptive, nothing to tune]")
+@click.option(
+    "--step", multiple=True, metavar="NAME=NUMBER", help="A step size of the method, such as gamma=0.1; repeat."
+)
+@click.option("--nu", type=above_zero, help="Scale of the method's default steps, where it has one.")
+@click.option("--tol", type=above_zero, default=1e-4, show_default=True, help="The gap to certify.")
+@click.option(
+    "--max-steps", type=click.IntRange(1, 2**31 - 1), default=10_000, show_default=True, help="Steps at most."
+)
+@max_seconds_option
+@click.option("--seed", type=click.IntRange(min=0), help="Of the split of the rows; of the function, if it has a seed.")
+@precision_option
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the result there, for `certify`.")
+@json_option
+@click.pass_context
+def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -> None:
+    """Solve a problem and certify the answer.
+
+    \b
+    PROBLEM is one of
+      multitask FILE.csv          robust multi-task regression, a task for each value of a column
+      model.py:function           a Python function that returns (problem, start)
+      package.module:function     likewise, from an importable module
+
+    \b
+    Example: bisaddle solve multitask houses.csv --task-column region --target price --out result.json
+             bisaddle solve model.py:problem --tol 1e-6 --json
+    """
+    specification = _specification(ctx, problem, file, options)
+    with precision_of(options["precision"]):
+        built, specification = build(specification)
+        chosen = {key: options[key] for key in ("tol", "max_steps", "step", "nu")}
+        method = method_named(
+            options["method"],
+            built.problem,
+            built.start,
+            chosen["tol"],
+            chosen["max_steps"],
+            chosen["step"],
+            chosen["nu"],
+        )
+        result = _solved(built, method, options)
+        settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu")}
+        settings |= {"method": method.name, "steps": list(options["step"]), "precision": int(options["precision"])}
+        document = documents.result_document(result, specification, settings)
+        if options["as_json"]:
+            screen.show_json(document)
+        else:
+            _show(built, method, result, document)
+    interrupted = document["partial"]
+    path = options["out"] or (PARTIAL if interrupted else None)
+    if path is not None:
+        documents.save(document, path)
+        what = "interrupted: the best point so far is" if interrupted else "the result is"
+        screen.note(f"{what} in {path}; `bisaddle certify {path}` checks it again")
+    if document["status"] != "CERTIFIED":
+        raise click.exceptions.Exit(NOT_CONVERGED)
+
+
+@click.command()
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option("--tol", type=above_zero, help="The gap to be met. [default: that of the result]")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="One more folder to look for the data file in.")
+@json_option
+def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: bool) -> None:
+    """Rebuild the problem of a RESULT of `solve --out` and compute its certificate again, in float64.
+
+    The data file is looked for at its old place, beside the result and in --data-dir; its checksum must be the same.
+    Exit code 1 if the gap, error bound included, is above the tolerance.
+
+    \b
+    Example: bisaddle certify result.json
+    """
+    from bisaddle.certificate import certify as certified
+    from bisaddle.problem import Point
+    from bisaddle.report import certificate_sentence
+
+    document = documents.load(result)
+    old = document["certificate"]
+    with precision_of(64):
+        built, found = build(document["problem"], [result.absolute().parent, *([data_dir] if data_dir else [])])
+        if "file" in found and found.get("sha256") != document["problem"].get("sha256"):
+            screen.note(f"{found['file']} has changed since: the certificate is for the problem as it is now")
+        parts = {
+            name: documents.tree_from(document["point"].get(name), getattr(built.start, name), name)
+            for name in ("x", "theta", "y")
+        }
+        fresh = certified(built.problem, Point(**parts), measure=old["measure"], sigma=old["sigma"], tau=old["tau"])
+        limit = float(document["settings"]["tol"] if tol is None else tol)
+        within = fresh.within(limit)
+        new = documents.certificate_document(fresh, old["sigma"], old["tau"])
+    sentence = certificate_sentence(new)
+    if as_json:
+        screen.show_json({"certificate": new, "recorded": old, "tol": limit, "within": within, "sentence": sentence})
+    else:
+        click.echo(f"{built.words}; float64")
+        rows = [(WORDS[name], _exact(old.get(name)), _exact(new[name])) for name in documents.NUMBERS]
+        screen.table(("", "recorded", "computed again"), rows)
+        click.echo(sentence)
+        verdict = "at most" if within else "not within"
+        click.echo(
+            f"{'CERTIFIED' if within else 'NOT CERTIFIED'}: the gap, error bound included, is {verdict} {limit:g}."
+        )
+    if not within:
+        raise click.exceptions.Exit(NOT_CONVERGED)
+
+
+WORDS = {
+    "gap": "gap",
+    "x_gap": "  its x part",
+    "y_gap": "  its y part",
+    "error_bound": "  its error bound",
+    "value": "value",
+    "worst_value": "worst value over Y",
+    "lower_error": "distance to theta*(x)",
+    "violation": "distance to X and Y",
+}
+
+
+def _specification(ctx: click.Context, problem: str, file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    if problem != "multitask":
+        given = [
+            name for name in APPLICATION if ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+        ]
+        if file is not None or given:
+            what = f"--{given[0].replace('_', '-')}" if given else str(file)
+            raise click.UsageError(f"{what} is for `multitask FILE.csv`; PROBLEM is {problem!r}")
+        return function_specification(problem, options["seed"])
+    if file is None:
+        raise click.UsageError(
+            "multitask needs a CSV file: bisaddle solve multitask FILE.csv --task-column ... --target ..."
+        )
+    for name in ("task_column", "target"):
+        if options[name] is None:
+            raise click.UsageError(f"multitask needs --{name.replace('_', '-')} NAME, a column of {file}")
+    sizes = {key: options[key] for key in ("target", "task_column", "radius", "ridge", "divergence", "train")}
+    scaled = STANDARDIZE[options["standardize"]]
+    return multitask_specification(
+        file, **sizes, features=options["feature"], standardize=scaled, seed=options["seed"] or 0
+    )
+
+
+def _solved(built: Built, method: Any, options: dict[str, Any]) -> Any:
+    from bisaddle.solve import solve as solved
+
+    tol, max_steps, max_seconds = options["tol"], options["max_steps"], options["max_seconds"]
+    if not options["as_json"]:
+        click.echo(f"{built.words}\n{method.name}, float{options['precision']}, until the gap is at most {tol:g}")
+    begin, first = time.perf_counter(), []
+
+    def fraction(record: Any) -> float:
+        """How far the run is: by steps, by time, or by the logarithm of the gap, whichever is furthest."""
+        gap = float(record.certificate.gap)
+        first[:] = first or [gap]
+        shares = [record.k / max_steps]
+        if max_seconds:
+            shares.append((time.perf_counter() - begin) / max_seconds)
+        if first[0] > tol and gap > 0:
+            shares.append(math.log(first[0] / gap) / math.log(first[0] / tol))
+        return max(shares)
+
+    with screen.Progress("compiling", quiet=options["as_json"]) as bar:
+
+        def look(record: Any) -> None:
+            bar.show(fraction(record), f"{method.name} step {record.k}", float(record.certificate.gap))
+
+        limits = {"tol": tol, "max_steps": max_steps, "max_seconds": max_seconds}
+        return solved(built.problem, built.start, method, **limits, callback=look, progress=False)
+
+
+def _show(built: Built, method: Any, result: Any, document: dict[str, Any]) -> None:
+    from bisaddle.report import certificate_sentence
+
+    certificate = document["certificate"]
+    click.echo(f"{result.status} after {result.steps} steps and {result.seconds:.2f} s: {result.status.advice}")
+    screen.table(("", "certificate"), [(WORDS[name], _exact(certificate[name])) for name in documents.NUMBERS])
+    if built.tasks:
+        screen.table(("task", "weight", "own share lam", "validation loss"), _task_rows(built, result))
+    click.echo(certificate_sentence(certificate))
+
+
+def _task_rows(built: Built, result: Any) -> list[tuple[str, ...]]:
+    from bisaddle import oracle
+
+    x, y = result.point.x, result.point.y
+    slope = oracle.upper_gradients(built.problem, x, result.certificate.theta, y)[2]
+    losses = slope + built.problem.data.divergence * (y.size * y - 1)  # f_y without the pull to equal weights
+    columns = zip(built.tasks, y, x["lam"], losses, strict=True)
+    return [(name, *(f"{float(value):.4f}" for value in values)) for name, *values in columns]
+
+
+def _exact(value: float | None) -> str:
+    if value is None or value == 0:
+        return "-" if value is None else "0"
+    return f"{value:.6g}" if abs(value) >= 1e-3 else f"{value:.3e}"
