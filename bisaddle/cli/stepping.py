@@ -12,7 +12,7 @@ from bisaddle.cli.options import pairs_of
 def method_named(
     name: str | None, problem: Any, start: Any, tol: float, max_steps: int, steps: tuple[str, ...], nu: float | None
 ) -> Any:
-    """None names the default: Adaptive, or OneSidedProjectionFree where x_set has no projection."""
+    """None names the default, Adaptive."""
     from bisaddle.defaults import default_method
     from bisaddle.methods.base import public_methods
     from bisaddle.schedules import StepSizes
@@ -22,7 +22,7 @@ def method_named(
         if given or nu is not None:
             raise click.UsageError("--step and --nu are for a --method with step sizes; Adaptive has none")
         if name is None:
-            return default_method(problem, start, max_steps, tol)
+            return default_method(problem, start, tol)
     known = public_methods()
     found = next((key for key in known if key.lower() == (name or "").lower()), None)
     if found is None:
