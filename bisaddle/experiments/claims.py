@@ -46,6 +46,7 @@ def faster(first: Sets, entries: list[dict[str, Any]]) -> str:
         "",
         settings_sentence(entries, morbit_last, "MORBiT is last"),
         _cap_sentence(entries),
+        _finite_sentence(entries),
     ]
     return "\n".join(lines) + "\n"
 
@@ -89,13 +90,30 @@ def _cap_sentence(entries: list[dict[str, Any]]) -> str:
     pairs = [(entry, free[_key(entry)]) for entry in capped if _key(entry) in free]
     if not pairs:
         return ""
-    held = {name: sum(f["nus"][name] > c["cap"] for c, f in pairs) for name in PAPER}
+    held = {name: sum((f["nus"][name] or 0.0) > c["cap"] for c, f in pairs) for name in PAPER}
     said = ", ".join(f"{WORDS[name]} in {count}" for name, count in held.items())
     most = max(held, key=lambda name: held[name])
     return (
         f"Why: the cap is below the best nu of {said} of {len(pairs)} settings. It holds {WORDS[most]} back most "
         "often; a range of nu that is the same for all methods is not the same for their step sizes.\n"
     )
+
+
+def _finite_sentence(entries: list[dict[str, Any]]) -> str:
+    """Settings that a method loses because it does not stay finite, whatever its nu."""
+    parts = []
+    for name in PAPER:
+        lost = [entry for entry in entries if entry["gaps"][name] is None]
+        if lost:
+            where = ", ".join(dict.fromkeys(called(entry["dataset"]) for entry in lost))
+            won = sum(as_claimed(entry["order"]) for entry in lost if entry["cap"] is None)
+            free = sum(as_claimed(entry["order"]) for entry in entries if entry["cap"] is None)
+            parts.append(
+                f"{WORDS[name]} stays finite for no nu in {len(lost)} of {len(entries)} settings ({where}), among them "
+                f"{won} of the {free} with nu free where the order is the paper's"
+            )
+    # alpha = K^(-2/5) of MORBiT does not know L_g; alpha = 2 / (mu_g + L_g) of OPF and FP does
+    return f"{'; '.join(parts)}.\n" if parts else ""
 
 
 def _key(entry: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from bisaddle.solve import solve
 
 Progress = Callable[[int, int, str, float | None], object]
 WORKERS = min(2, os.cpu_count() or 1)
+_COMPILING: dict[tuple, threading.Lock] = {}
 # gaps of two runs of the same equations that differ by more than this, relatively and absolutely, have parted
 ROUNDING, NOTHING = 1e-6, 1e-14
 
@@ -83,14 +84,16 @@ class Job:
     def run(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> list[Outcome]:
         """say(steps more, gap): between compiled blocks. Stopped, the outcomes are those of the steps taken."""
         if self.lanes[0].spec.method == "Adaptive":
-            return [self._adaptive(stop, say)]
+            with self._compiling("Adaptive"):  # short once compiled
+                return [self._adaptive(stop, say)]
         problem = self.built.problem
         methods = [build.method(lane.spec, self.built, lane.nu, self.steps) for lane in self.lanes]
         together, states = sweep.begin(problem, self.built.start, methods, self.width)
         scales = self._scales()
         first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], (states.x, states.y))
         pieces, taken, seconds = [self._measured(scales, first)], 0, 0.0
-        jax.block_until_ready(sweep.block(problem, together, states, self.every, 0))  # no step: compiles only
+        with self._compiling(type(methods[0]).__name__):
+            jax.block_until_ready(sweep.block(problem, together, states, self.every, 0))  # no step: compiles only
         while taken < self.steps and not stop.is_set():
             records = min(sweep.BLOCK, (self.steps - taken) // self.every)
             clock = time.perf_counter()
@@ -106,6 +109,10 @@ class Job:
             self._outcome(lane, methods[i], {n: c[i] for n, c in columns.items()}, k, sweep.lane(states, i), pace)
             for i, lane in enumerate(self.lanes)
         ]
+
+    def _compiling(self, name: str) -> threading.Lock:
+        """So that two threads do not compile the same program."""
+        return _COMPILING.setdefault((name, self.width, self.built.start.theta.shape), threading.Lock())
 
     def _scales(self) -> Scale:
         own = [build.step_sizes(lane.spec, self.built, lane.nu, self.steps) for lane in self.lanes]

@@ -25,7 +25,7 @@ def sensitivity(
 
     Each is a dict: experiment, dataset, setting (radius, ridge, ..., neumann of MORBiT, measure), cap (of nu, or None),
     order (by the mean log10 gap), order_final (by the gap at K), order_hvps (by the gap after as many products as OPF
-    takes in K steps), gaps and mean_log10_gaps and nus by method, corners (the methods that end in one).
+    takes in K steps), gaps and mean_log10_gaps and nus by method (None: finite for no nu), corners (who ends in one).
     Interrupted, the settings that are complete come back.
     """
     if not experiment.sensitivity:
@@ -123,7 +123,7 @@ def _entry(
         "gaps": _finite(finals),
         "gaps_hvps": _finite(spent),
         "mean_log10_gaps": _finite(means),
-        "nus": {name: outcome.lane.nu for name, outcome in best.items()},
+        "nus": {name: outcome.lane.nu if np.isfinite(means[name]) else None for name, outcome in best.items()},
         "corners": [name for name, outcome in best.items() if bool(outcome.columns["corner"][-1])],
         "worst_values": _finite({name: float(outcome.columns["worst_value"][-1]) for name, outcome in best.items()}),
     }

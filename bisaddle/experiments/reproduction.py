@@ -156,7 +156,8 @@ def _extras(found: dict[str, Sets]) -> str:
             products = sorted(run["curve"]["hvps"][-1] for run in c.runs)
             lines.append(
                 f"* {words}, {called(data)}: Adaptive, {said}; gap {short(c.median('gap'))} after "
-                f"{steps[len(steps) // 2]} steps and {products[len(products) // 2]} products (medians)."
+                f"{steps[len(steps) // 2]} steps and {products[len(products) // 2]} products (medians)"
+                + (f"; {c.corners} of {len(c.runs)} at a degenerate corner." if c.corners else ".")
             )
     for data, methods in found.get("frozen", {}).items():
         said = ", ".join(f"{c.label} {c.score:.2f}" for c in methods.values())
@@ -166,18 +167,20 @@ def _extras(found: dict[str, Sets]) -> str:
 
 def _unstated(entries: list[dict[str, Any]]) -> str:
     """How often the paper's order is found, value by value."""
-    rows = []
+    rows, fixed = [], []
     for data in dict.fromkeys(entry["dataset"] for entry in entries):
         mine = [entry for entry in entries if entry["dataset"] == data]
         for name in dict.fromkeys(key for entry in mine for key in entry["setting"]):
             values = dict.fromkeys(str(entry["setting"][name]) for entry in mine)
+            fixed += [f"{name} = {value} on {called(data)} data" for value in values if len(values) == 1]
             for value in values if len(values) > 1 else ():
                 some = [entry for entry in mine if str(entry["setting"][name]) == value]
                 parts = [[entry for entry in some if (entry["cap"] is None) == free] for free in (False, True)]
                 counts = [f"{sum(claims.as_claimed(e['order']) for e in part)} of {len(part)}" for part in parts]
                 rows.append((called(data), name, value, *counts))
     head = ("data", "what section 6 leaves open", "value", "order OPF, FP, MORBiT with nu capped", "with nu free")
-    return f"## What section 6 leaves open\n\n{table(head, rows)}\n" if rows else ""
+    note = f"\nHere {', '.join(fixed)} throughout.\n" if fixed else ""
+    return f"## What section 6 leaves open\n\n{table(head, rows)}\n{note}" if rows else ""
 
 
 def _rounding(found: dict[str, Sets]) -> str:

@@ -108,7 +108,9 @@ def _run_case(experiment: Experiment, case: Case, grids, quick: bool, data_dir, 
     built = [build.instance(case, seed, data_dir) for seed in experiment.seeds]
     grids = {spec.key: _allowed(spec, built, grids[spec.key], experiment.steps) for spec in experiment.methods}
     width = QUICK_WIDTH if quick else WIDTH
-    jobs = [WarmUp(built[0], experiment.gap), *(job for one in built for job in jobs_of(experiment, one, grids, width))]
+    jobs = [job for one in built for job in jobs_of(experiment, one, grids, width)]
+    if any(spec.method != "Adaptive" for spec in experiment.methods):  # which compiles certify itself
+        jobs = [WarmUp(built[0], experiment.gap), *jobs]
     outcomes = [outcome for done in crew.work(jobs) for outcome in done]
     found: list[dict[str, Any]] = []
     for spec in experiment.methods:
