@@ -1,4 +1,4 @@
-"""The paper's Experiment 1 on synthetic data, with both of its methods: what `make run` shows.
+"""The paper's Experiment 1 on synthetic data, with both of its methods.
 
 5 tasks, n = 5000 rows, d = 100, 75/25 split; step sizes of section 6 with K = 10^4 and nu = 1 for both methods,
 not tuned on this instance.

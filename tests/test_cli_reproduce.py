@@ -177,6 +177,28 @@ def test_a_full_reproduction_without_its_data_ends_with_3(tmp_path, called, monk
     assert not (tmp_path / "o").exists()
 
 
+def test_a_full_reproduction_varies_the_settings_and_a_quick_one_takes_the_maps_away(
+    tmp_path, called, monkeypatch, no_figures
+):
+    monkeypatch.setattr(reproducing, "_missing", lambda options: {})
+    varied = []
+
+    def sensitivity(experiment, *, data_dir=None, progress=None):
+        progress(1, 2, "half", 0.1)
+        varied.append(experiment.name)
+        return made_sensitivity(("mtl",))
+
+    monkeypatch.setattr(experiments, "sensitivity", sensitivity)
+    done = bisaddle("reproduce", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert {experiment.name for experiment, _ in called} == set(experiments.names())
+    assert varied == [name for name in experiments.names() if experiments.read(name).sensitivity] != []
+    assert len(experiments.load_sensitivity(tmp_path)) == 12 * len(varied)
+    assert '"order":["opf","fp","morbit"]' in (tmp_path / "report.html").read_text()
+    assert bisaddle("reproduce", "--quick", "--out", tmp_path).exit_code == 0
+    assert not (tmp_path / "sensitivity.json").exists()
+
+
 def test_a_wrong_file_stops_the_reproduction_before_it_begins(tmp_path, called):
     (tmp_path / "mg_scale").write_text("1 1:1\n")
     refused(
