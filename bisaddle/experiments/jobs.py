@@ -61,7 +61,9 @@ class WarmUp:
     text: str = ""
 
     def run(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> list[Outcome]:
-        certify(self.built.problem, self.built.start, measure="lmo", **self.gap)
+        # NumPy arrays, as the last points of the sweeps: the weak types of a start would be another program
+        point = jax.tree.map(np.asarray, self.built.start)
+        certify(self.built.problem, point, measure="lmo", **self.gap)
         return []
 
 
