@@ -301,8 +301,9 @@ def test_trees_of_any_kind_survive_the_file():
 
 
 LISTENING = """
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background may have it ignored
 from bisaddle.cli import main, screen
 
 def show(self, *arguments):
