@@ -41,7 +41,8 @@ def multitask(seed=0, divergence=0.0):
     return bs.apps.multitask.regression(tasks, radius=5.0, ridge=0.1, divergence=divergence)
 
 
-@pytest.mark.parametrize("divergence", [0.0, pytest.param(0.1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("divergence", [0.0, 0.1])
 def test_the_paper_s_experiments_are_certified_to_1e_8(divergence):
     problem, start = multitask(divergence=divergence)
     result = solved(problem, start, 1e-8)

@@ -76,7 +76,7 @@ def low_rank(rng, m, n, rank, noise, symmetric=False):
 SPECTRAL = [bs.sets.NuclearBall(4.0), bs.sets.Spectrahedron(4.0)]
 
 
-@pytest.mark.parametrize("a_set", SPECTRAL)
+@pytest.mark.parametrize("a_set", [SPECTRAL[0], pytest.param(SPECTRAL[1], marks=pytest.mark.slow)])
 def test_the_projection_from_the_leading_part_is_the_projection(a_set):
     symmetric = isinstance(a_set, bs.sets.Spectrahedron)
     v = low_rank(np.random.default_rng(2), 70, 70 if symmetric else 50, 5, 0.05, symmetric)
@@ -86,6 +86,7 @@ def test_the_projection_from_the_leading_part_is_the_projection(a_set):
         a_set.project_leading(v, 0)
 
 
+@pytest.mark.slow
 def test_a_low_rank_projection_of_a_full_matrix_is_feasible_and_nearest_of_its_rank():
     rng = np.random.default_rng(3)
     v, ball = jnp.asarray(rng.normal(size=(80, 50))), bs.sets.NuclearBall(150.0)

@@ -319,12 +319,15 @@ def interrupted(arguments, folder):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     call = [sys.executable, "-c", LISTENING, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(call, cwd=folder, env=environment, **pipes)
-    limit = time.monotonic() + 120
-    while not (folder / "running").exists() and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    with subprocess.Popen(call, cwd=folder, env=environment, **pipes) as process:
+        try:
+            limit = time.monotonic() + 120
+            while not (folder / "running").exists() and process.poll() is None and time.monotonic() < limit:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     return process.returncode, out, err
 
 
