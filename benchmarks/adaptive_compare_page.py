@@ -1,0 +1,2 @@
+def write_page(rows, folder):
+    raise SystemExit("none")
