@@ -162,7 +162,7 @@ def reduced(problem: bs.Problem, start: bs.Point, exact: Exact) -> tuple[bs.Prob
 class Baseline(NamedTuple):
     """rule(problem, nu) -> method.
 
-    together: all nu in one vmapped program; otherwise one after another, for methods whose loops end at different times.
+    together: all nu in one vmapped program; otherwise one after another, where the inner loops differ in length.
     """
 
     rule: Callable
@@ -267,7 +267,8 @@ def sweep(name: str, judged: bs.Problem, start: bs.Point, exact: Exact) -> Sweep
     found = Sweep([], [], [], [], cheapest)
     for group in [made] if baseline.together else [[method] for method in made]:
         method, axes = stacked(group) if len(group) > 1 else (group[0], None)
-        state = jax.tree.map(lambda leaf, n=len(group): jnp.stack([leaf] * n), group[0].init(problem, begin))
+        begun = [member.init(problem, begin) for member in group]
+        state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *begun)
         columns = [([], [], []) for _ in group]
         for every in SPACING:
             state, seen = _looks(problem, judged, exact, start.theta, method, state, every, axes)
