@@ -176,7 +176,7 @@ def _extragradient(problem, nu):
 
 
 PAPER = np.logspace(-2, 2.5, 8)
-STEPS = np.logspace(-3.5, 0.5, 8)
+STEPS = np.logspace(-2.5, 1.5, 8)
 SECTION_6 = "the schedules of section 6, gamma and mu in proportion to nu, sigma = 2 / (L_yy + 2 mu)"
 EXACT, REDUCED = "MORBiT, exact", "Extragradient"
 BASELINES = {
