@@ -111,7 +111,7 @@ def norm(a, b):
 
 
 def descent_ascent(inner: str, tolerance: float, problem: bs.Problem) -> Callable:
-    """run(data, start, tau, sigma, radius, goal, most) -> (point, gap seen, steps), once the gap is seen to be <= goal."""
+    """run(data, start, tau, sigma, radius, goal, most) -> (point, gap seen, steps), the gap seen to be <= goal."""
     upper, solved = problem.upper, theta_star(inner, tolerance, problem)
 
     def F(x, y, start, data):
