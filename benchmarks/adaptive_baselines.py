@@ -17,7 +17,6 @@ from method_cases import K, free, full, rule
 
 import bisaddle as bs
 from bisaddle import oracle, trees
-from bisaddle.lower import linear_solver, solve_lower
 from bisaddle.methods.double_loop import conjugate_gradients
 from bisaddle.solve import advance
 
@@ -32,10 +31,10 @@ assert LOOKS * sum(SPACING) == K
 
 
 class Exact(eqx.Module):
-    """theta*(x) and products with the inverse of the lower Hessian, to rounding.
+    """theta*(x) and products with the inverse of the lower Hessian, to rounding; theta has a row for each task.
 
     Regressions have g_theta_theta = lam_t^2 H_t + rho for task t: with the eigenvectors of H_t any lam is a division.
-    The other families are small enough for a Cholesky factor.
+    The other families have small blocks, which are formed and factorised.
     """
 
     basis: Any = None
@@ -43,18 +42,40 @@ class Exact(eqx.Module):
 
     def inverse(self, problem: bs.Problem, x, theta, r):
         if self.basis is None:
-            return linear_solver(problem, x, theta)(r, jnp.zeros(()))
+            columns = jnp.broadcast_to(jnp.eye(theta.shape[1])[:, None, :], (theta.shape[1], *theta.shape))
+            blocks = jax.vmap(lambda e: oracle.hessian_product(problem, x, theta, e))(columns)  # no task meets another
+            return jnp.linalg.solve(jnp.moveaxis(blocks, 0, 2), r[..., None])[..., 0]
         data, lam = problem.data if isinstance(x, jax.Array) else (problem.data, x["lam"])
         along = jnp.einsum("tij,ti->tj", self.basis, r) / (jnp.square(lam)[:, None] * self.values + data.ridge)
         return jnp.einsum("tij,tj->ti", self.basis, along)
 
     def solution(self, problem: bs.Problem, x, theta):
         """From any theta; for a quadratic one Newton step, and one more for its rounding."""
-        if self.basis is None:
-            return solve_lower(problem, x, theta)[0]
-        for _ in range(2):
-            theta = theta - self.inverse(problem, x, theta, oracle.lower_gradient(problem, x, theta))
-        return theta
+        gradient = lambda theta: oracle.lower_gradient(problem, x, theta)
+        if self.basis is not None:
+            for _ in range(2):
+                theta = theta - self.inverse(problem, x, theta, gradient(theta))
+            return theta
+
+        def newton(carry):
+            theta, g, size, _, count = carry
+            step = self.inverse(problem, x, theta, g)
+
+            def halved(trial):
+                length = 0.5 * trial[0]
+                new = gradient(theta - length * step)
+                return length, new, trees.norm(new)
+
+            shorter = lambda trial: (trial[2] > (1 - 0.1 * trial[0]) * size) & (trial[0] > 1e-4)
+            length, new, new_size = lax.while_loop(shorter, halved, (jnp.full_like(size, 2.0), g, jnp.inf * size))
+            better = new_size < size  # or rounding is all that is left
+            pick = lambda a, b: jnp.where(better, a, b)
+            return pick(theta - length * step, theta), pick(new, g), pick(new_size, size), better, count + 1
+
+        g = gradient(theta)
+        size = trees.norm(g)
+        unfinished = lambda carry: (carry[2] > 1e-15) & carry[3] & (carry[4] < 50)
+        return lax.while_loop(unfinished, newton, (theta, g, size, size > 0, 0))[0]
 
     def gradients(self, problem: bs.Problem, x, theta, y):
         """(grad_x L, grad_y L) at the exact theta*(x)."""
