@@ -30,11 +30,27 @@ assert LOOKS * sum(SPACING) == K
 # --- exact solves -----------------------------------------------------------------------------------------------------
 
 
+def _split(problem: bs.Problem, x) -> tuple:
+    """(data, lam, shared x), lam free or frozen."""
+    return (*problem.data, x) if isinstance(x, jax.Array) else (problem.data, x["lam"], x["x"])
+
+
+def _blocks(problem: bs.Problem, x, theta):
+    """g_theta_theta of each task, lifted or logistic."""
+    if isinstance(problem.data, jax.Array):
+        return problem.data
+    data, lam, shared = _split(problem, x)
+    A, lam = data["train"], lam[:, None]
+    margins = jnp.einsum("tnd,td->tn", A, lam * theta + (1 - lam) * shared)
+    weights = jnp.square(lam) * jax.nn.sigmoid(margins) * jax.nn.sigmoid(-margins) / A.shape[1]
+    return jnp.einsum("tni,tn,tnj->tij", A, weights, A) + data["rho"] * jnp.eye(A.shape[2])
+
+
 class Exact(eqx.Module):
-    """theta*(x) and products with the inverse of the lower Hessian, to rounding; theta has a row for each task.
+    """theta*(x) and products with the inverse of the lower Hessian, near rounding; theta has a row for each task.
 
     Regressions have g_theta_theta = lam_t^2 H_t + rho for task t: with the eigenvectors of H_t any lam is a division.
-    The other families have small blocks, which are formed and factorised.
+    Blocks of the other families are formed and solved with.
     """
 
     basis: Any = None
@@ -42,10 +58,8 @@ class Exact(eqx.Module):
 
     def inverse(self, problem: bs.Problem, x, theta, r):
         if self.basis is None:
-            columns = jnp.broadcast_to(jnp.eye(theta.shape[1])[:, None, :], (theta.shape[1], *theta.shape))
-            blocks = jax.vmap(lambda e: oracle.hessian_product(problem, x, theta, e))(columns)  # no task meets another
-            return jnp.linalg.solve(jnp.moveaxis(blocks, 0, 2), r[..., None])[..., 0]
-        data, lam = problem.data if isinstance(x, jax.Array) else (problem.data, x["lam"])
+            return jnp.linalg.solve(_blocks(problem, x, theta), r[..., None])[..., 0]
+        data, lam, _ = _split(problem, x)
         along = jnp.einsum("tij,ti->tj", self.basis, r) / (jnp.square(lam)[:, None] * self.values + data.ridge)
         return jnp.einsum("tij,tj->ti", self.basis, along)
 
@@ -74,7 +88,7 @@ class Exact(eqx.Module):
 
         g = gradient(theta)
         size = trees.norm(g)
-        unfinished = lambda carry: (carry[2] > 1e-15) & carry[3] & (carry[4] < 50)
+        unfinished = lambda carry: (carry[2] > 1e-13) & carry[3] & (carry[4] < 50)
         return lax.while_loop(unfinished, newton, (theta, g, size, size > 0, 0))[0]
 
     def gradients(self, problem: bs.Problem, x, theta, y):
