@@ -252,10 +252,13 @@ class Sweep(NamedTuple):
 
 
 def degenerate(x, y):
-    """Every task with a weight has lam = 1: f does not depend on the shared x there, nor does its gradient."""
+    """Every task with a weight has lam 0 or 1: the gradient in the shared x is 0 whatever x is.
+
+    lam = 1 leaves a task to its own theta, lam = 0 takes its theta away; the gap may be 0 without any x being found.
+    """
     if not isinstance(x, dict):
         return jnp.asarray(False)
-    return jnp.all((y <= 1e-6) | (x["lam"] >= 1 - 1e-6))
+    return jnp.all((y <= 1e-6) | (x["lam"] >= 1 - 1e-6) | (x["lam"] <= 1e-6))
 
 
 def stacked(made: list) -> tuple[Any, tuple]:

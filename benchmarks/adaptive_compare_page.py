@@ -26,8 +26,9 @@ every 50 steps later on; for Adaptive after every step. Calls: gradients of f or
 method's own count; what the gap takes is not counted. An exact solve is counted as d products, which give the Hessians
 of all tasks, or as what conjugate gradients take at the start, if that is less.
 
-Degenerate: every task with a weight has lam = 1, so that the shared x has no influence left and the gap says nothing
-about it (Experiment 1, lam free). Such a point is stationary; whether it is any good, the worst-task values tell.
+Degenerate: every task with a weight has lam = 0 or lam = 1, so that the gradient in the shared x is 0 whatever x is
+and the gap says nothing about it (lam free only). Such a point may well be stationary, found in a few large steps;
+whether it is any good, the worst-task values tell.
 """
 
 
