@@ -58,18 +58,19 @@ def from_several_starts(case: Case) -> bool:
     return case.family in MULTITASK and case.settings.beta == 0 and not case.settings.frozen
 
 
-def first_within(gaps, goal: float) -> int | None:
+def calls_at(gaps, calls, goal: float) -> int | None:
+    """At the first gap within the goal."""
     places = np.flatnonzero(np.asarray(gaps) <= goal)
-    return int(places[0]) if places.size else None
+    return int(calls[places[0]]) if places.size else None
 
 
 def summary(gaps, calls, flags) -> dict:
-    """For each goal the calls to it, null if it was not met, and whether that point was degenerate."""
-    at = [first_within(gaps, goal) for goal in GOALS]
+    """For each goal the calls to it, null if it was not met; sound: the same where degenerate points do not count."""
+    sound = np.where(flags, np.inf, gaps)
     finite = np.asarray(gaps)[np.isfinite(gaps)]
     return {
-        "calls": [None if i is None else int(calls[i]) for i in at],
-        "degenerate": [None if i is None else bool(flags[i]) for i in at],
+        "calls": [calls_at(gaps, calls, goal) for goal in GOALS],
+        "sound": [calls_at(sound, calls, goal) for goal in GOALS],
         "best_gap": float(finite.min()) if finite.size else None,
         "spent": int(calls[-1]),
     }

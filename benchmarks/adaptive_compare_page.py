@@ -41,12 +41,9 @@ def by_case(rows: list[dict]) -> Found:
 
 
 def calls_to(record: dict, goal: int, sound: bool = False, factor: float = 1.0) -> float:
-    """The fewest calls of any nu to a goal, by its place; infinite if none met it. sound: not at a degenerate point."""
-    met = [
-        run["calls"][goal]
-        for run in record["runs"]
-        if run["calls"][goal] is not None and not (sound and run["degenerate"][goal])
-    ]
+    """The fewest calls of any nu to a goal, by its place; infinite if none met it. sound: degenerate points do not count."""
+    met = [run["sound" if sound else "calls"][goal] for run in record["runs"]]
+    met = [calls for calls in met if calls is not None]
     return factor * min(met, default=np.inf)
 
 
