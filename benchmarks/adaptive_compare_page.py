@@ -41,7 +41,7 @@ def by_case(rows: list[dict]) -> Found:
 
 
 def calls_to(record: dict, goal: int, sound: bool = False, factor: float = 1.0) -> float:
-    """The fewest calls of any nu to a goal, by its place; infinite if none met it. sound: no degenerate point counts."""
+    """The fewest calls of any nu to a goal, by its place; infinite if none met it. sound: no degenerate points."""
     met = [run["sound" if sound else "calls"][goal] for run in record["runs"]]
     met = [calls for calls in met if calls is not None]
     return factor * min(met, default=np.inf)
