@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, metavar="FOLDER", help="write the page from the records, and run nothing")
     options = parser.parse_args()
     if options.page:
-        return write_page(read(options.records), options.page)
+        return write_page(read(options.records), options.page, len(chosen_cases()))
     measure(options.records, options.minutes, options.only)
 
 
