@@ -12,8 +12,8 @@ from bisaddle.validate import check_problem_at
 
 def default_method(problem: Problem, start: Point, tol: Number | None) -> Method:
     """Adaptive, which has nothing to choose; a lower level that is not convex at the start is refused."""
-    check_problem_at(problem, start)
     if problem.lower is not None and problem.constants.mu_g is None:
+        check_problem_at(problem, start)
         mu_g = float(_least(problem, start))
         if not mu_g > 0:
             raise ValueError(

@@ -45,7 +45,7 @@ class Run:
 
     def compile(self) -> None:
         compiling = time.perf_counter()
-        jax.block_until_ready(_block(self.problem, self.method, self.state, 1, 0, self.capacity))  # no step
+        self._block(1, 0, 0.0)  # no step
         self.compile_seconds = time.perf_counter() - compiling
 
     @property
@@ -69,12 +69,21 @@ class Run:
         self.records.append(Record(int(state.k), seconds, state.point, certificate, counts))
         return self.records[-1]
 
-    def advance(self, every: int, records: int) -> tuple[PyTree, np.ndarray, float]:
-        """One compiled block: the recorded states, their magnitudes, and the time before it began."""
+    def _block(self, every: int, records: int, enough: float) -> tuple[State, PyTree, int]:
+        known = self.sparse and self.method.gap_estimate(self.state) is not None
+        state, states, count = _block(
+            self.problem, self.method, self.state, every, records, enough, self.capacity, known
+        )
+        return state, jax.block_until_ready(states), int(count)
+
+    def advance(self, every: int, records: int, tol) -> tuple[PyTree, np.ndarray, float]:
+        """One compiled block: the recorded states, their magnitudes, and the time before it began.
+
+        Fewer states than `records` come back from a method that knows its gap and has met tol.
+        """
         before = self.seconds
         clock = time.perf_counter()
-        state, states = _block(self.problem, self.method, self.state, every, records, self.capacity)
-        jax.block_until_ready(states)
+        state, states, records = self._block(every, records, -1.0 if tol is None else float(tol))
         elapsed = time.perf_counter() - clock
         magnitudes = np.asarray(_magnitudes(states))[:records]
         self.state = state
@@ -107,7 +116,8 @@ def run_to_end(run: Run, bar: Progress, tol, max_steps: int, deadline, every: in
             return Status.MAX_SECONDS
         begin = run.state
         size, records = _plan(k, every, max_steps, run.seconds_per_step, deadline, run.capacity)
-        states, magnitudes, before = run.advance(size, records)
+        states, magnitudes, before = run.advance(size, records, tol)
+        records = len(magnitudes)
         for i in range(records):
             if not magnitudes[i] <= limit:
                 good = begin if i == 0 else pick(states, i - 1)
@@ -175,17 +185,24 @@ def steps_of(problem: Problem, method: Method, state: State, steps) -> State:
     return lax.fori_loop(0, steps % method.unroll, one, state)
 
 
-@partial(jax.jit, static_argnames="capacity")
-def _block(problem: Problem, method: Method, state: State, every, records, capacity: int):
-    """`records` times `every` steps; the state at the end, and after each record in a buffer of length `capacity`."""
+@partial(jax.jit, static_argnames=("capacity", "known"))
+def _block(problem: Problem, method: Method, state: State, every, records, enough, capacity: int, known: bool):
+    """`records` times `every` steps; the state at the end, after each record in a buffer of length `capacity`, and how
+    many there are: if the gap is known to the method, it stops when that is enough.
+    """
     buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
 
-    def one_record(i, carry):
-        state, buffer = carry
-        state = steps_of(problem, method, state, every)
-        return state, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, state)
+    def unfinished(carry):
+        state, _, i = carry
+        gap = method.gap_estimate(state) if known else None
+        return (i < records) if gap is None else (i < records) & ((i == 0) | ~(gap <= enough))
 
-    return lax.fori_loop(0, records, one_record, (state, buffer))
+    def one_record(carry):
+        state, buffer, i = carry
+        state = steps_of(problem, method, state, every)
+        return state, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, state), i + 1
+
+    return lax.while_loop(unfinished, one_record, (state, buffer, 0))
 
 
 @jax.jit
