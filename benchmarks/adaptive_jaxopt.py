@@ -214,11 +214,11 @@ class Opaque:
 def parts(problem: bs.Problem, start: bs.Point, result: bs.Result, goal: float) -> dict[str, Seconds]:
     """Where the time of a solve goes, each part by itself, after compilation."""
     steps = result.steps
-    method = default_method(problem, start, 10_000, goal)
+    method = default_method(problem, start, goal)
     state = method.init(problem, start)
     certificate = lambda: compiled_certificate(problem, result.point, 1.0, 1.0, 0.0, measure="projection")
     jobs = {
-        "choice of the method": lambda: Opaque(default_method(problem, start, 10_000, goal)),
+        "choice of the method": lambda: Opaque(default_method(problem, start, goal)),
         "init": lambda: method.init(problem, start),
         f"{steps} steps": lambda: advance(problem, method, state, steps),
         f"one certificate, of {len(result.trace)}": certificate,

@@ -21,7 +21,7 @@ from bisaddle.trees import Number
 BLOCK_SECONDS = 0.1
 # recorded states wait in a buffer on the device until the block ends
 BUFFER_RECORDS = 256
-BUFFER_BYTES = 2**26
+BUFFER_BYTES = 2**22
 # an iterate this much larger than the start and the exact theta*, w there is not coming back
 DIVERGENCE = 1e8
 # looks at a method that knows its own gap, until one is recorded although that gap is above tol
