@@ -8,8 +8,9 @@ from adaptive_dense import onto_l1, onto_simplex
 
 import bisaddle as bs
 
-# rows of x (what is known of a task), columns (what a task's weights are), tasks
-SIZES = {"30 x 12": (30, 12, 25), "60 x 30": (60, 30, 40), "300 x 200": (300, 200, 20)}
+# rows of x (what is known of a task), columns (what a task's weights are), tasks, radius beside the truth's norm: small
+# enough that no x fits all tasks
+SIZES = {"30 x 12": (30, 12, 25, 0.5), "60 x 30": (60, 30, 40, 0.5), "300 x 200": (300, 200, 20, 0.1)}
 
 
 def upper(x, theta, y, d):
@@ -27,7 +28,7 @@ def lower(x, theta, d):
 
 def make(size: str, rho: float, seed: int, radius: float | None = None):
     """(problem, start, check). The truth has rank 3; tasks have fewer rows than weights, so that x matters."""
-    m, n, T = SIZES[size]
+    m, n, T, share = SIZES[size]
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(m, 3)) @ rng.normal(size=(3, n)) / np.sqrt(3 * n)
     P = rng.normal(size=(T, m)) / np.sqrt(m)
@@ -45,7 +46,7 @@ def make(size: str, rho: float, seed: int, radius: float | None = None):
         parts["c"].append(0.5 * c @ c / rows)
     d |= {name: np.stack(part) for name, part in parts.items()}
     if radius is None:
-        radius = 0.5 * float(np.linalg.svd(truth, compute_uv=False).sum())
+        radius = share * float(np.linalg.svd(truth, compute_uv=False).sum())
     x_set = bs.sets.NuclearBall(radius)
     constants = bs.Constants(mu_g=rho)
     data = {name: jnp.asarray(part) for name, part in d.items()}
