@@ -148,14 +148,19 @@ def first_chart(x_set: ConvexSet, x: PyTree) -> tuple[Chart, Array]:
     for block, part in zip(_blocks(x_set), split(x), strict=True):
         atoms = None
         if "project" not in block.capabilities:
-            size, itemsize = trees.size(part), trees.dtype_of(part).itemsize
-            slots = max(2, min(size + 2, MOST_ATOMS, ATOM_BYTES // (size * itemsize)))
-            first = jnp.arange(slots) == 0
-            rows = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype).at[0].set(leaf), part)  # noqa: B023
-            atoms, part = Atoms(rows, first), first.astype(trees.dtype_of(part))
+            atoms = _first_atoms(part)
+            part = atoms.used.astype(trees.dtype_of(part))
         charts.append(atoms)
         parts.append(part)
     return tuple(charts), ravel_pytree(parts)[0]
+
+
+def _first_atoms(part: PyTree) -> Atoms:
+    """As many slots as the part can need and memory allows, the part itself in the first."""
+    size, itemsize = trees.size(part), trees.dtype_of(part).itemsize
+    slots = max(2, min(size + 2, MOST_ATOMS, ATOM_BYTES // (size * itemsize)))
+    rows = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype).at[0].set(leaf), part)
+    return Atoms(rows, jnp.arange(slots) == 0)
 
 
 def farthest(x_set: ConvexSet, x: PyTree, Gx: PyTree) -> PyTree:

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,8 @@ def figures(runs: Sequence[Mapping[str, Any]], folder: str | Path) -> tuple[Path
 
     Drawn are the runs with the chosen nu: the median over the seeds, and the range between them as a band.
     """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError("figures need matplotlib; install bisaddle[plot]") from error
+    if find_spec("matplotlib") is None:
+        raise ImportError("figures need matplotlib; install bisaddle[plot]")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
