@@ -111,7 +111,7 @@ class Exact(eqx.Module):
 
 def prepared(case: Case) -> tuple[bs.Problem, bs.Point, Exact]:
     """The instance with the constants that the baselines' step sizes need, L_g and L_yy exact."""
-    problem, start, _ = case.make()
+    problem, start, *_ = case.make()
     s, exact = case.settings, Exact()
     if case.family == "logistic":
         train = (problem.data[0] if s.frozen else problem.data)["train"]

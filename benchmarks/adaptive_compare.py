@@ -85,7 +85,7 @@ def worst_value(problem: bs.Problem, point: bs.Point) -> float | None:
 
 
 def run_adaptive(case: Case, start: bs.Point | None = None) -> dict:
-    problem, given, check = case.make()
+    problem, given, check, _ = case.make()
     flags = []
 
     def watch(record: bs.Record) -> None:
@@ -104,7 +104,7 @@ def run_adaptive(case: Case, start: bs.Point | None = None) -> dict:
 
 def run_starts(case: Case) -> dict:
     """lam 0.5 and 0.9, and two random (x, lam); the certified one with the lowest worst-task value."""
-    problem, start, _ = case.make()
+    problem, start, *_ = case.make()
     T, shape = start.y.size, {"x": start.x["x"].shape, "lam": start.x["lam"].shape}
     places = [start.x, {"x": start.x["x"], "lam": jnp.full(T, 0.9)}]
     places += [problem.x_set.sample(key, shape) for key in jax.random.split(jax.random.key(case.seed), 2)]

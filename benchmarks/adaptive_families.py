@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import adaptive_data as data_sets
+import adaptive_nuclear
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from bisaddle.apps import multitask
 class Settings(NamedTuple):
     """rho: ridge of the lower level; beta: divergence; Q: radius of the l1 ball; frozen: lam = 1/2, x alone.
 
-    kind, y_set: of the families "minimax", "lifted" and "concave".
+    kind, y_set: of the families "minimax", "lifted" and "concave"; kind "LMO" of nuclear balls.
     """
 
     rho: float = 0.1
@@ -36,9 +37,12 @@ class Settings(NamedTuple):
 
 
 class Instance(NamedTuple):
+    """check: the gap of a point in the measure, by dense solves in NumPy."""
+
     problem: bs.Problem
     start: bs.Point
-    check: Dense
+    check: Callable[[bs.Point], float]
+    measure: str = "projection"
 
 
 class Case(NamedTuple):
@@ -51,7 +55,8 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         s = self.settings
         if s.kind:
-            return " ".join(filter(None, (self.family, s.kind, s.y_set, f"s{self.seed}")))
+            rho = f"rho{s.rho:g}" if s.kind == "LMO" else ""
+            return " ".join(filter(None, (self.family, s.kind, s.y_set, rho, f"s{self.seed}")))
         return f"{self.family} b{s.beta:g} rho{s.rho:g} Q{s.Q:g} fr{int(s.frozen)} s{self.seed}"
 
     def make(self) -> Instance:
@@ -298,6 +303,14 @@ def concave(s: Settings, seed: int) -> Instance:
     return Instance(problem, bs.Point(x=x, theta=np.zeros(p), y=y), check)
 
 
+# --- x a matrix in a nuclear ball, by its linear minimisation oracle -------------------------------------------------
+
+
+def nuclear(size: str, s: Settings, seed: int) -> Instance:
+    problem, start, check = adaptive_nuclear.make(size, s.rho, seed)
+    return Instance(problem, start, check.lmo_gap, "lmo")
+
+
 # --- the lists --------------------------------------------------------------------------------------------------------
 
 MULTITASK = {"synthetic": synthetic, "NLSY": data_sets.nlsy, "even": data_sets.even, "natural": data_sets.natural}
@@ -307,6 +320,7 @@ FAMILIES: dict[str, Callable[[Settings, int], Instance]] = {
     "lifted": partial(minimax, lifted=True),
     "minimax": partial(minimax, lifted=False),
     "concave": concave,
+    **{f"nuclear {size}": partial(nuclear, size) for size in adaptive_nuclear.SIZES},
 }
 GRID = [
     Settings(rho, beta, Q, fixed)
@@ -343,4 +357,7 @@ def cases(held_out: bool, few: bool = False) -> list[Case]:
         found += [Case(family, Settings(kind=kind), first + j) for j in range(1 if few else 5)]
     for kind, y_set in product(CONCAVE, Y_SETS):
         found += [Case("concave", Settings(kind=kind, y_set=y_set), first + j) for j in range(1 if few else 15)]
+    for size, rho in product(adaptive_nuclear.SIZES, (0.01, 0.1, 1.0)):
+        seeds = 1 if few or size == "300 x 200" else 5
+        found += [Case(f"nuclear {size}", Settings(rho, kind="LMO"), first + j) for j in range(seeds)]
     return sorted(found, key=lambda case: [str(part) for part in case.structure])

@@ -79,12 +79,15 @@ class Check(NamedTuple):
         x, y = np.asarray(point.x), np.asarray(point.y)
         Gx, Gy = self.gradients(x, y)
         gap = np.linalg.norm(x - self.onto_ball(x - Gx)) + np.linalg.norm(y - onto_simplex(y + Gy))
-        outside = max(np.linalg.svd(x, compute_uv=False).sum() - self.radius, np.linalg.norm(y - onto_simplex(y)))
-        return float(max(gap, outside))
+        return float(max(gap, self.outside(x, y)))
+
+    def outside(self, x: np.ndarray, y: np.ndarray) -> float:
+        return max(np.linalg.svd(x, compute_uv=False).sum() - self.radius, np.linalg.norm(y - onto_simplex(y)))
 
     def lmo_gap(self, point) -> float:
-        """The Frank-Wolfe gap in x plus the gap in y."""
+        """The Frank-Wolfe gap in x plus the gap in y, and how far x and y are outside."""
         x, y = np.asarray(point.x), np.asarray(point.y)
         Gx, Gy = self.gradients(x, y)
         largest = np.linalg.svd(Gx, compute_uv=False)[0]
-        return float(np.sum(Gx * x) + self.radius * largest + np.linalg.norm(y - onto_simplex(y + Gy)))
+        gap = np.sum(Gx * x) + self.radius * largest + np.linalg.norm(y - onto_simplex(y + Gy))
+        return float(max(gap, self.outside(x, y)))

@@ -40,7 +40,7 @@ class Run:
         self.status: Status | None = None
         self.seconds = 0.0
         self.seconds_per_step = None
-        self.capacity = _capacity(state)
+        self.capacity = _capacity(method.recorded(state))
         self.compile_seconds = 0.0
 
     def compile(self) -> None:
@@ -76,20 +76,20 @@ class Run:
         )
         return state, jax.block_until_ready(states), int(count)
 
-    def advance(self, every: int, records: int, tol) -> tuple[PyTree, np.ndarray, float]:
-        """One compiled block: the recorded states, their magnitudes, and the time before it began.
+    def advance(self, every: int, records: int, tol) -> tuple[PyTree, np.ndarray, np.ndarray, float]:
+        """One compiled block: the recorded states, their steps and magnitudes, and the time before it began.
 
         Fewer states than `records` come back from a method that knows its gap and has met tol.
         """
-        before = self.seconds
+        before, k = self.seconds, self.k
         clock = time.perf_counter()
         state, states, records = self._block(every, records, -1.0 if tol is None else float(tol))
         elapsed = time.perf_counter() - clock
         magnitudes = np.asarray(_magnitudes(states))[:records]
         self.state = state
         self.seconds += elapsed
-        self.seconds_per_step = elapsed / (every * records)
-        return states, magnitudes, before
+        self.seconds_per_step = elapsed / (self.k - k)
+        return states, np.asarray(states.k)[:records], magnitudes, before
 
 
 def run_to_end(run: Run, bar: Progress, tol, max_steps: int, deadline, every: int, callback) -> Status:
@@ -116,16 +116,15 @@ def run_to_end(run: Run, bar: Progress, tol, max_steps: int, deadline, every: in
             return Status.MAX_SECONDS
         begin = run.state
         size, records = _plan(k, every, max_steps, run.seconds_per_step, deadline, run.capacity)
-        states, magnitudes, before = run.advance(size, records, tol)
-        records = len(magnitudes)
-        for i in range(records):
+        states, steps, magnitudes, before = run.advance(size, records, tol)
+        records = len(steps)
+        for i, reached in enumerate(steps):
             if not magnitudes[i] <= limit:
-                good = begin if i == 0 else pick(states, i - 1)
-                run.state = last_within(run.problem, run.method, good, size, limit)
+                run.state = last_within(run.problem, run.method, begin, int(reached) - k, limit)
                 run.record(run.state)
                 return Status.DIVERGED if np.isfinite(magnitudes[i]) else Status.NONFINITE
-            reached = k + (i + 1) * size
-            if reached % every == 0 or reached == max_steps:
+            early = (reached - k) % size > 0  # tol seems to be met
+            if early or reached % every == 0 or reached == max_steps:
                 state = pick(states, i)
                 if reached < max_steps and not run.promising(state, tol):
                     continue
@@ -187,21 +186,30 @@ def steps_of(problem: Problem, method: Method, state: State, steps) -> State:
 
 @partial(jax.jit, static_argnames=("capacity", "known"))
 def _block(problem: Problem, method: Method, state: State, every, records, enough, capacity: int, known: bool):
-    """`records` times `every` steps; the state at the end, after each record in a buffer of length `capacity`, and how
-    many there are: if the gap is known to the method, it stops when that is enough.
+    """`records` times `every` steps; the state at the end, what is kept of each record in a buffer of length
+    `capacity`, and how many there are. A method that knows its gap stops at the step with which that gets to be enough.
     """
-    buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
+    kept = method.recorded(state)
+    buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), kept)
 
-    def unfinished(carry):
-        state, _, i = carry
+    def met(state):
         gap = method.gap_estimate(state) if known else None
-        return (i < records) if gap is None else (i < records) & ((i == 0) | ~(gap <= enough))
+        return jnp.asarray(False) if gap is None else gap <= enough
+
+    fresh = ~met(state)
+
+    def some_steps(state):
+        if not known:
+            return steps_of(problem, method, state, every)
+        unmet = lambda carry: (carry[1] < every) & ~(fresh & met(carry[0]))
+        return lax.while_loop(unmet, lambda carry: (method.step(problem, carry[0]), carry[1] + 1), (state, 0))[0]
 
     def one_record(carry):
         state, buffer, i = carry
-        state = steps_of(problem, method, state, every)
-        return state, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, state), i + 1
+        state = some_steps(state)
+        return state, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, method.recorded(state)), i + 1
 
+    unfinished = lambda carry: (carry[2] < records) & ((carry[2] == 0) | ~met(carry[0]))
     return lax.while_loop(unfinished, one_record, (state, buffer, 0))
 
 

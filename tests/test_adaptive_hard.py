@@ -30,7 +30,7 @@ def test_a_hard_instance_is_certified(name, record):
     case = (HARD | FOUND)[name]
     if case.family in REAL and folder() is None:
         pytest.skip("needs the data sets; set BISADDLE_DATA to their folder")
-    problem, start, check = case.make()
+    problem, start, check, _ = case.make()
     tol = 1e-8 if name in HARD else 1e-6
     result = bs.solve(problem, start, bs.methods.Adaptive(np.asarray(tol)), tol=tol, max_steps=20_000)
     record("checked gap", check(result.point))

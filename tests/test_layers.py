@@ -22,9 +22,10 @@ ALLOWED = {
     "validate": {"trees", "sets", "problem"},
     "oracle": {"trees", "sets", "problem"},
     "schedules": {"trees", "sets", "problem"},
+    "structure": {"problem", "oracle"},
     "lower": {"trees", "sets", "problem", "validate", "oracle"},
     "degenerate": {"trees", "sets", "problem", "oracle", "lower"},
-    "methods": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},
+    "methods": {"trees", "sets", "problem", "validate", "oracle", "structure", "lower", "schedules"},
     # a certificate never trusts the method that it judges
     "certificate": {"trees", "sets", "problem", "validate", "oracle", "lower", "degenerate"},
     "theory": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},

@@ -4,77 +4,25 @@ from functools import partial
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.lower import spectrum
-from bisaddle.methods.adaptive_start import first_look, first_weight
-from bisaddle.methods.base import EITHER, About, Counts, Method, State, counter, unaliased
-from bisaddle.methods.coordinates import Chart, Space, first_chart
-from bisaddle.methods.face_step import Pairs, face_direction
-from bisaddle.methods.inner_solves import Cost, Evaluation, Inner, evaluate, where
+from bisaddle.methods.adaptive_start import begin
+from bisaddle.methods.adaptive_state import CENTRE, REFINE, SAFEGUARD, TRIAL, AdaptiveLook, AdaptiveState, change, only
+from bisaddle.methods.base import EITHER, About, Counts, Method, unaliased
+from bisaddle.methods.coordinates import Space
+from bisaddle.methods.face_step import face_direction
+from bisaddle.methods.inner_solves import Evaluation, Memory, evaluate, where
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import Leaf, as_leaf, traced
 from bisaddle.validate import check_problem_at
 
-# what the next evaluation is for
-TRIAL, REFINE, CENTRE, SAFEGUARD = range(4)
-HISTORY = 10
 TRIES = 30
 STALE = 100  # steps of x at one centre
 IDLE = 40  # centres without a smaller gap
-PRODUCTS = 32  # spent on an estimate of mu_g
-
-
-class AdaptiveState(State):
-    """(x, theta, y, w): the last accepted point, with value and gradient of f_mu there; then the search under way.
-
-    y0, mu       centre and weight of the proximal term in y            c_low, accuracy    of the inner solves
-    target       the gap that the method works towards                  age                steps of x at this centre
-    best         the smallest gap at a centre                           idle               centres since then
-    z, chart     coordinates of x, flat, and what they mean             Gx                 gradient of f_mu in x
-    d, length    z + length d is tried next                             warm               the inner variables there
-    """
-
-    value: Array
-    z: Array
-    chart: Chart
-    Gx: PyTree
-    f_y: PyTree
-    y0: PyTree
-    mu: Array
-    first_mu: Array
-    L_y: Array
-    mu_g: Array
-    tau: Array
-    history: Array
-    pairs: Pairs
-    c_low: Array
-    accuracy: Array
-    target: Array
-    gap: Array
-    last_shift: Array
-    age: Array
-    best: Array
-    idle: Array
-    mode: Array
-    d: Array
-    d0: Array
-    length: Array
-    slope: Array
-    tries: Array
-    quasi_newton: Array
-    plain_only: Array
-    warm: Inner
-    cost: Cost
-
-    @property
-    def inner(self) -> Inner:
-        return Inner(self.theta, self.y, self.w, self.L_y, self.mu_g)
 
 
 class Adaptive(Method):
@@ -113,7 +61,7 @@ class Adaptive(Method):
     def init(self, problem: Problem, start: Point) -> AdaptiveState:
         check_problem_at(problem, start)
         self.check(problem)
-        return _begin(self, problem, Point(*(unaliased(part) for part in (start.x, start.theta, start.y))))
+        return begin(self.tol, problem, Point(*(unaliased(part) for part in (start.x, start.theta, start.y))))
 
     def step(self, problem: Problem, state: AdaptiveState) -> AdaptiveState:  # pyright: ignore[reportIncompatibleMethodOverride]
         space = Space(problem.x_set, state.x, state.chart)
@@ -122,17 +70,23 @@ class Adaptive(Method):
         x = space.x_of(z)
         accuracy = jnp.where(refining, state.target, state.accuracy)
         c_low = jnp.where(refining, 0.01 * state.c_low, state.c_low)
-        found = evaluate(problem, x, state.warm, state.y0, state.mu, accuracy, c_low, state.cost)
-        state = eqx.tree_at(lambda s: (s.k, s.cost), state, (state.k + 1, found.cost))
+        stays = state.mode != TRIAL
+        found = evaluate(problem, x, state.warm, state.memory, stays, state.y0, state.mu, accuracy, c_low, state.cost)
+        # the memory is large, and branches would copy it
+        state = change(state, k=state.k + 1, cost=found.cost, memory=Memory(None, None))
         tried = Tried(z, x, found, space.pull(found.Gx), space.pull(state.Gx))
         cases = [partial(case, problem, state, tried) for case in (_tried, _refined, _centred, _safeguarded)]
         state, settled = lax.switch(state.mode, cases)
-        return lax.cond(settled, partial(_plan, problem), lambda state: state, state)
+        state = lax.cond(settled, partial(_plan, problem), lambda state: state, state)
+        return change(state, memory=found.memory)
 
-    def counts(self, problem: Problem, state: AdaptiveState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def counts(self, problem: Problem, state: AdaptiveLook) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Counts(*(int(count) for count in state.cost))
 
-    def gap_estimate(self, state: AdaptiveState) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def recorded(self, state: AdaptiveState) -> AdaptiveLook:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return AdaptiveLook(state.k, state.x, state.theta, state.y, state.w, state.gap, state.cost)
+
+    def gap_estimate(self, state: AdaptiveLook) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         return state.gap
 
 
@@ -141,11 +95,6 @@ def _as_tol(value) -> Leaf:
     if not traced(tol) and not np.all(np.isfinite(tol) & (np.asarray(tol) > 0)):
         raise ValueError(f"Adaptive: tol must be finite and > 0, given {value}")
     return tol
-
-
-def _change(state: AdaptiveState, **changes) -> AdaptiveState:
-    cast = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), changes, {n: getattr(state, n) for n in changes})
-    return AdaptiveState(**(vars(state) | cast))
 
 
 class Tried(NamedTuple):
@@ -168,10 +117,9 @@ class Tried(NamedTuple):
 
 def _moved(state: AdaptiveState, tried: Tried, **changes) -> AdaptiveState:
     """The state at the place that was tried, with what was found there."""
-    theta, y, w, L_y, mu_g = tried.found.inner
-    place = {"z": tried.z, "x": tried.x, "theta": theta, "y": y, "w": w, "L_y": L_y, "mu_g": mu_g}
-    here = {"value": tried.value, "Gx": tried.found.Gx, "f_y": tried.found.f_y, "warm": tried.found.inner}
-    return _change(state, **place, **here, **changes)
+    place = {"z": tried.z, "x": tried.x, **tried.found.inner._asdict()}
+    here = {"value": tried.value, "Gx": tried.found.Gx, "warm": tried.found.inner}
+    return change(state, **place, **here, **changes)
 
 
 def _tried(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
@@ -206,7 +154,7 @@ def _shorten(state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
     give_up_newton = state.quasi_newton & (tries == 3)
     check = (tries == 8) | (tries == 16) | (tries == 24)  # perhaps the gradient is not what the values say
     failed = tries >= TRIES
-    state = _change(
+    state = change(
         state,
         d=jnp.where(give_up_newton, state.d0, state.d),
         length=jnp.where(give_up_newton, 1, factor * state.length),
@@ -225,14 +173,14 @@ def _shorten(state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
 
 def _refined(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
     """The acceptance test: the gap at the same x by much more accurate solves."""
-    change = jnp.linalg.norm(tried.Gz - tried.at_state)
+    difference = jnp.linalg.norm(tried.Gz - tried.at_state)
     before = state.target
     state = _moved(state, tried, history=state.history.at[0].set(tried.value))
     space = Space(problem.x_set, state.x, state.chart)
     x_gap, _ = space.gap(state.z, state.x, state.Gx, space.vertices(state.Gx))
-    good = x_gap + _y_gap(problem, state) + 0.01 * change <= before
+    good = x_gap + _y_gap(problem, state) + 0.01 * difference <= before
     floor = 100 * jnp.finfo(tried.Gz.dtype).eps
-    return _change(
+    return change(
         state,
         target=jnp.where(good, jnp.maximum(0.1 * before, floor), before),
         c_low=jnp.where(good, state.c_low, jnp.maximum(0.1 * state.c_low, 1e-8)),
@@ -243,7 +191,7 @@ def _refined(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[Adap
 def _centred(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
     steepest = jnp.maximum(jnp.max(jnp.abs(tried.Gz)), jnp.finfo(tried.Gz.dtype).tiny)
     tau = jnp.where(state.tau == 0, jnp.minimum(1, 1 / steepest), state.tau)  # at the start
-    return _moved(state, tried, history=_only(tried.value), age=0, tau=tau), jnp.asarray(True)
+    return _moved(state, tried, history=only(tried.value), age=0, tau=tau), jnp.asarray(True)
 
 
 def _safeguarded(problem: Problem, state: AdaptiveState, tried: Tried) -> tuple[AdaptiveState, Array]:
@@ -261,16 +209,16 @@ def _plan(problem: Problem, state: AdaptiveState) -> AdaptiveState:
     if space.has_atoms:
         chart, z, grew = space.grown(state.z, state.x, state.Gx, vertices)
         pairs = state.pairs._replace(filled=jnp.where(grew, 0, state.pairs.filled))
-        state = _change(state, chart=chart, z=z, pairs=pairs)
+        state = change(state, chart=chart, z=z, pairs=pairs)
         space = Space(problem.x_set, state.x, state.chart)
     x_gap, size = space.gap(state.z, state.x, state.Gx, vertices)
     shift = state.mu * trees.norm(trees.subtract(state.y, state.y0)) if problem.y_set is not None else 0 * x_gap
     gap = x_gap + _y_gap(problem, state)
     accuracy = size + 0.1 * shift + 0.1 * state.target
-    state = _change(state, gap=gap, accuracy=accuracy, cost=state.cost.plus(projections=2, lmos=space.lmos))
+    state = change(state, gap=gap, accuracy=accuracy, cost=state.cost.plus(projections=2, lmos=space.lmos))
     stationary = x_gap <= 0.3 * jnp.maximum(shift, 0.5 * state.target)
     choice = jnp.where(gap <= state.target, 0, jnp.where(stationary | (state.age >= STALE), 1, 2))
-    refine = lambda state: _change(state, mode=REFINE, warm=state.inner)
+    refine = lambda state: change(state, mode=REFINE, warm=state.inner)
     centre = partial(_recentre, problem, stationary, shift)
     return lax.switch(choice, [refine, centre, partial(_aim, space, size)], state)
 
@@ -279,7 +227,7 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
     """y0 <- y if x has followed it; mu by how many steps of x that took."""
     mu, first, age = state.mu, state.first_mu, state.age
     if problem.y_set is None:
-        return _change(state, mode=CENTRE, warm=state.inner, plain_only=True, age=0)
+        return change(state, mode=CENTRE, warm=state.inner, plain_only=True, age=0)
     lower = jnp.where((shift > 0.5 * state.last_shift) & (age <= 10), jnp.maximum(mu / 4, 1e-6 * first), mu)
     new = jnp.where(stationary, jnp.where(age > 30, 4 * mu, lower), jnp.minimum(4 * mu, 1e12 * first))
     # centres that go round in circles are given up: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
@@ -287,7 +235,7 @@ def _recentre(problem: Problem, stationary: Array, shift: Array, state: Adaptive
     circling = (idle >= IDLE) | (state.idle >= IDLE)
     new = jnp.where(circling, jnp.where(stationary, mu / 4, mu), new)
     pairs = state.pairs._replace(filled=jnp.where(new == mu, state.pairs.filled, 0))
-    return _change(
+    return change(
         state,
         mode=CENTRE,
         warm=state.inner,
@@ -308,7 +256,7 @@ def _aim(space: Space, size: Array, state: AdaptiveState) -> AdaptiveState:
     descends = jnp.all(jnp.isfinite(newton)) & (slope <= -1e-6 * jnp.linalg.norm(newton) * size)
     quasi_newton = descends & (state.pairs.filled > 0) & ~state.plain_only
     d = jnp.where(quasi_newton, newton, d0)
-    return _change(
+    return change(
         state,
         mode=TRIAL,
         warm=state.inner,
@@ -326,68 +274,5 @@ def _y_gap(problem: Problem, state: AdaptiveState) -> Array:
     """|y - P_Y(y + f_y)|"""
     if problem.y_set is None:
         return jnp.zeros_like(state.value)
-    ahead = problem.y_set.prox(trees.add_scaled(state.y, 1.0, state.f_y), 1.0)
+    ahead = problem.y_set.prox(trees.add_scaled(state.y, 1.0, state.gradients[2]), 1.0)
     return trees.norm(trees.subtract(state.y, ahead))
-
-
-def _only(value: Array) -> Array:
-    return jnp.full(HISTORY, -jnp.inf, value.dtype).at[0].set(value)
-
-
-@jax.jit
-def _begin(method: Adaptive, problem: Problem, start: Point) -> AdaptiveState:
-    """mu from how far the maximiser over Y moves; the first step evaluates f_mu at the start."""
-    x, dtype = start.x, trees.dtype_of(start.x)
-    chart, z = first_chart(problem.x_set, x)
-    number = partial(jnp.asarray, dtype=dtype)
-    cost = Cost(*(counter() for _ in Cost._fields))
-    mu_g = number(jnp.inf)
-    if problem.lower is not None:
-        known = problem.constants.mu_g
-        mu_g = spectrum(problem, x, start.theta, PRODUCTS)[0] if known is None else number(known)
-        mu_g = jnp.maximum(mu_g, jnp.finfo(dtype).eps)
-        cost = cost.plus(hvps=PRODUCTS if known is None else 0)
-    rough = number(0.1)
-    inner, Gx, f_y, cost = first_look(problem, start, mu_g, cost)
-    mu = number(1)
-    if problem.y_set is not None:
-        mu, cost = first_weight(problem, start, inner.theta, Gx, f_y, mu_g, cost)
-    zero, no = number(0), jnp.asarray(False)
-    return AdaptiveState(
-        k=counter(),
-        x=x,
-        theta=inner.theta,
-        y=start.y,
-        w=inner.w,
-        value=zero,
-        z=z,
-        chart=chart,
-        Gx=Gx,
-        f_y=f_y,
-        y0=start.y,
-        mu=mu,
-        first_mu=mu,
-        L_y=inner.L_y,
-        mu_g=mu_g,
-        tau=zero,
-        history=_only(zero),
-        pairs=Pairs.empty(z),
-        c_low=rough,
-        accuracy=rough,
-        target=number(method.tol),
-        gap=number(jnp.inf),
-        last_shift=number(jnp.inf),
-        age=counter(),
-        best=number(jnp.inf),
-        idle=counter(),
-        mode=counter() + CENTRE,
-        d=jnp.zeros_like(z),
-        d0=jnp.zeros_like(z),
-        length=number(1),
-        slope=zero,
-        tries=counter(),
-        quasi_newton=no,
-        plain_only=no,
-        warm=inner,
-        cost=cost,
-    )

@@ -97,6 +97,10 @@ class Method(eqx.Module):
         """Oracle calls made up to this state."""
         raise NotImplementedError
 
+    def recorded(self, state: State) -> State:
+        """What of a state solve keeps until it looks at it: enough for `counts` and `gap_estimate`."""
+        return state
+
     def gap_estimate(self, state: State) -> Array | None:
         """The gap as the method itself sees it, None if it does not know; solve certifies nothing by it."""
         return None

@@ -1,0 +1,41 @@
+"""What a function depends on, read off its jaxpr: what is said not to matter surely does not."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+from jax.extend.core import Jaxpr, Literal
+from jaxtyping import PyTree
+
+from bisaddle import oracle
+from bisaddle.problem import Problem
+
+
+def depends(function: Callable, *args: PyTree) -> bool:
+    """Whether any output of function(*args) may depend on the first argument."""
+    leaves = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), args)
+    jaxpr = jax.make_jaxpr(function)(*leaves).jaxpr
+    count = len(jax.tree.leaves(args[0]))
+    return any(_reached(jaxpr, [i < count for i in range(len(jaxpr.invars))]))
+
+
+def _reached(jaxpr: Jaxpr, inputs: Sequence[bool]) -> list[bool]:
+    """Which outputs the marked inputs reach; loops and branches are taken to mix everything."""
+    marked = {variable for variable, mark in zip(jaxpr.invars, inputs, strict=True) if mark}
+    hit = lambda variable: not isinstance(variable, Literal) and variable in marked
+    for equation in jaxpr.eqns:
+        into = [hit(variable) for variable in equation.invars]
+        inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+        inner = getattr(inner, "jaxpr", inner)
+        straight = equation.primitive.name in ("jit", "pjit", "closed_call", "custom_jvp_call", "checkpoint", "remat2")
+        if straight and inner is not None and len(inner.invars) == len(into):
+            out = _reached(inner, into)
+        else:
+            out = [any(into)] * len(equation.outvars)
+        marked.update(variable for variable, mark in zip(equation.outvars, out, strict=True) if mark)
+    return [hit(variable) for variable in jaxpr.outvars]
+
+
+def quadratic_lower(problem: Problem, x: PyTree, theta: PyTree) -> bool:
+    """Whether g is surely quadratic in theta: its Hessian product does not mention theta."""
+    product = lambda theta, x, v: oracle.hessian_product(problem, x, theta, v)
+    return problem.lower is not None and not depends(product, theta, x, theta)
