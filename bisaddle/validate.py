@@ -9,6 +9,9 @@ from bisaddle import trees
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet, traced
 
+MOST_CHECKED = 256
+_CHECKED: set = set()
+
 
 def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -> None:
     """Raise ValueError unless the point's structure, shapes and dtypes fit the problem (and, where asked, its sets).
@@ -82,6 +85,19 @@ def _check_set(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
 
 
 def _check_functions(problem: Problem, point: Point) -> None:
+    """Once for each set of functions and shapes: tracing them takes longer than a small problem does."""
+    kind = lambda leaf: (leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else type(leaf)
+    leaves, form = jax.tree.flatten((problem, point))
+    key = (form, tuple(kind(leaf) for leaf in leaves))
+    if key in _CHECKED:
+        return
+    _check_functions_now(problem, point)
+    if len(_CHECKED) >= MOST_CHECKED:
+        _CHECKED.clear()
+    _CHECKED.add(key)
+
+
+def _check_functions_now(problem: Problem, point: Point) -> None:
     x, theta, y, data = jax.tree.map(_abstract, (point.x, point.theta, point.y, problem.data))
     _check_scalar("upper(x, theta, y, data)", problem.upper, (x, theta, y, data))
     if problem.lower is not None:
