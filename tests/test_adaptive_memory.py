@@ -8,7 +8,7 @@ import pytest
 import bisaddle as bs
 from bisaddle import oracle
 from bisaddle.methods.dense_inverse import FREE, MOST, Inverse
-from bisaddle.methods.inner_solves import conjugate_gradients
+from bisaddle.methods.inner_solves import Cost, Inner, Memory, conjugate_gradients, evaluate
 from bisaddle.methods.recall import PLACES, Recall
 from bisaddle.structure import depends, quadratic_lower
 from tests.registry import PROBLEMS
@@ -43,9 +43,9 @@ def test_one_place_and_equal_places_are_recalled_as_they_are():
 
 
 def tasks_problem(coupling):
-    """theta (20, 10) in 20 separate quadratics, tied together by the coupling."""
+    """theta (30, 10) in 30 separate quadratics, tied together by the coupling."""
     rng = np.random.default_rng(1)
-    A = rng.normal(size=(20, 10, 10))
+    A = rng.normal(size=(30, 10, 10))
     H = jnp.asarray(A @ A.transpose(0, 2, 1) + 0.1 * np.eye(10))
 
     def lower(x, theta, data):
@@ -59,7 +59,7 @@ def tasks_problem(coupling):
 @pytest.mark.parametrize("coupling", [0.0, 0.5])
 def test_the_inverse_is_bought_at_its_price_and_only_where_blocks_are_separate(coupling):
     problem = tasks_problem(coupling)
-    x, theta = jnp.zeros(10), jnp.zeros((20, 10))
+    x, theta = jnp.zeros(10), jnp.zeros((30, 10))
     assert theta.size > MOST
     inverse = Inverse.unknown(theta)
     assert inverse is not None
@@ -75,7 +75,7 @@ def test_the_inverse_is_bought_at_its_price_and_only_where_blocks_are_separate(c
         return
     np.testing.assert_allclose(bought.matrices, np.linalg.inv(problem.data), rtol=1e-8, atol=1e-10)
     product = lambda v: oracle.hessian_product(problem, x, theta, v)
-    right = jnp.asarray(np.random.default_rng(2).normal(size=(20, 10)))
+    right = jnp.asarray(np.random.default_rng(2).normal(size=(30, 10)))
     solved = jax.jit(lambda inverse: conjugate_gradients(product, 0 * right, right, jnp.asarray(1e-10), inverse))
     w, _, products, _ = solved(bought)
     np.testing.assert_allclose(product(w), right, atol=1e-9)
@@ -93,6 +93,34 @@ def test_small_lower_levels_have_one_inverse_and_large_ones_none():
     assert Inverse.unknown(jnp.zeros((10**4, MOST))) is None
     assert Inverse.unknown({"a": jnp.zeros((3, MOST)), "b": jnp.zeros(5)}) is None
     assert Inverse.unknown(None) is None
+
+
+@pytest.mark.parametrize("name", ["linear-quadratic, nu > 0", "logistic"])
+def test_what_is_known_at_a_place_gives_the_same_evaluation_for_fewer_calls(name):
+    """A new centre at the same x, from the variables found there: told so, and not."""
+    problem, start, _ = PROBLEMS[name](0)
+    gradients = (start.x, start.theta, start.y)
+    numbers = (jnp.zeros(()), jnp.asarray(0.5))
+    unsolved = Inner(start.theta, start.y, jnp.zeros_like(start.theta), start.theta, gradients, *numbers)
+    free = Cost(*(jnp.zeros((), jnp.int32) for _ in Cost._fields))
+
+    @jax.jit
+    def at(warm, stays, y0, accuracy=1e-9):
+        memory, mu, c_low = Memory(None, None), jnp.asarray(0.3), jnp.asarray(1.0)
+        return evaluate(problem, start.x, warm, memory, stays, y0, mu, accuracy, c_low, free)
+
+    rough = at(unsolved, jnp.asarray(False), start.y, 1e-2)
+    told, untold = (at(rough.inner, jnp.asarray(stays), start.y) for stays in (True, False))
+    assert int(told.cost.gradients) == int(untold.cost.gradients) - 1  # theta moves on, and f_theta with it
+    np.testing.assert_allclose(told.Gx, untold.Gx, rtol=1e-9, atol=1e-12)
+    first = at(unsolved, jnp.asarray(False), start.y)
+    told, untold = (at(first.inner, jnp.asarray(stays), first.inner.y) for stays in (True, False))
+    assert int(told.cost.gradients) == int(untold.cost.gradients) - 2
+    assert int(told.cost.hvps) == int(untold.cost.hvps)
+    np.testing.assert_allclose(told.value, untold.value, rtol=1e-12)
+    np.testing.assert_allclose(told.Gx, untold.Gx, rtol=1e-9, atol=1e-12)
+    g_theta = oracle.lower_gradient(problem, start.x, told.inner.theta)
+    np.testing.assert_allclose(told.inner.g_theta, g_theta, atol=1e-13)
 
 
 def test_what_a_function_depends_on():
