@@ -105,16 +105,17 @@ def test_what_is_known_at_a_place_gives_the_same_evaluation_for_fewer_calls(name
     free = Cost(*(jnp.zeros((), jnp.int32) for _ in Cost._fields))
 
     @jax.jit
-    def at(warm, stays, y0, accuracy=1e-9):
+    def at(warm, stays, y0, accuracy):
         memory, mu, c_low = Memory(None, None), jnp.asarray(0.3), jnp.asarray(1.0)
         return evaluate(problem, start.x, warm, memory, stays, y0, mu, accuracy, c_low, free)
 
-    rough = at(unsolved, jnp.asarray(False), start.y, 1e-2)
-    told, untold = (at(rough.inner, jnp.asarray(stays), start.y) for stays in (True, False))
+    tight = jnp.asarray(1e-9)
+    rough = at(unsolved, jnp.asarray(False), start.y, jnp.asarray(1e-2))
+    told, untold = (at(rough.inner, jnp.asarray(stays), start.y, tight) for stays in (True, False))
     assert int(told.cost.gradients) == int(untold.cost.gradients) - 1  # theta moves on, and f_theta with it
     np.testing.assert_allclose(told.Gx, untold.Gx, rtol=1e-9, atol=1e-12)
-    first = at(unsolved, jnp.asarray(False), start.y)
-    told, untold = (at(first.inner, jnp.asarray(stays), first.inner.y) for stays in (True, False))
+    first = at(unsolved, jnp.asarray(False), start.y, tight)
+    told, untold = (at(first.inner, jnp.asarray(stays), first.inner.y, tight) for stays in (True, False))
     assert int(told.cost.gradients) == int(untold.cost.gradients) - 2
     assert int(told.cost.hvps) == int(untold.cost.hvps)
     np.testing.assert_allclose(told.value, untold.value, rtol=1e-12)
