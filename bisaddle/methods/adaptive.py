@@ -31,10 +31,12 @@ class Adaptive(Method):
         f_mu(x) = max_{y in Y} f(x, theta*(x), y) - mu/2 |y - y0|^2,     grad f_mu = f_x - g_theta_x w at the maximiser
         x:   spectral projected gradient on f_mu, its part in the face of X by L-BFGS, nonmonotone line search
         y0 <- the maximiser, once x is as stationary as y0 allows: drives the y gap to 0 at fixed mu
-        theta, w:  warm Newton-CG and CG, as accurate as the gap asks for
+        theta, w:  Newton-CG and CG from where earlier places point, as accurate as the gap asks for
 
     One step is one evaluation of f_mu and its gradient. tol: the gap to work towards; when it is reached (checked by
     a hundred times more accurate inner solves) the method goes on towards a tenth of it.
+    Where the lower level is small, or made of small parts that do not touch (tasks along the first axis of theta), an
+    inverse Hessian is computed once the solves have taken as much, and preconditions the following ones.
     Blocks of x_set without a projection move by the weights of atoms that their LMO delivers, all weights corrected in
     every step; large NuclearBalls and Spectrahedra by the leading part of a decomposition.
     Needs: on every block of x_set a projection or an LMO, a projection on y_set; f concave in y, g strongly convex in
@@ -50,7 +52,7 @@ class Adaptive(Method):
         problems=("bilevel saddle", "saddle", "bilevel"),
         x_oracle=EITHER,
         loops="double",
-        second_order="CG for the lower step and for w, about 4 in 5 of all calls; 1 cross",
+        second_order="CG for the lower step and for w, half of all calls or more; 1 cross",
         complexity="none proved; limit points stationary for each f_mu",
         steps="none to choose",
         reference="AYH25",
