@@ -7,7 +7,8 @@ given projected gradient in x and y, all steps in one compiled loop that stops b
 of JAXopt from the last theta and differentiated implicitly: "cg" is written for a g that is known to be quadratic, with
 JAXopt's custom_root, "lbfgs" and "gradient descent" are its solvers. Its two step sizes, the inner solver and the
 tolerances are tuned on the very instance that is timed, and tuning is not timed. The gap of the point that it stops at
-is checked by bs.certify. Seconds are the least of several runs in this process: of all threads (cpu) and by the clock (wall).
+is checked by bs.certify. Seconds are the least of several runs in this process: of all threads (cpu) and by the clock
+(wall).
 """
 
 import argparse
