@@ -209,6 +209,16 @@ def test_solve_a_function_and_certify_it(model):
     assert done.exit_code == 0 and "has changed since" in done.stderr
 
 
+def test_several_starts_are_shown_and_written(model):
+    done = bisaddle(
+        "solve", "model:plain", "--method", "gda", "--step", "tau=0.5", "--step", "sigma=0.4", "--starts", "3"
+    )
+    assert done.exit_code == 0 and "worst value over Y" in done.stdout, done.output
+    rows = [line for line in done.stdout.splitlines() if line.strip().startswith(("1 ", "2 ", "3 "))]
+    assert len(rows) == 3 and all("CERTIFIED" in row for row in rows), done.output
+    refused(bisaddle("solve", "model:plain", "--starts", "0"), 2, "--starts")
+
+
 def test_solve_a_saddle_problem_without_a_lower_level_given_as_a_module(model, monkeypatch):
     steps = ("--step", "tau=0.5", "--step", "sigma=0.4")
     done = bisaddle("solve", "model:plain", "--method", "gda", *steps, "--tol", "1e-6", "--json", "--out", "r.json")

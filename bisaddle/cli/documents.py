@@ -34,6 +34,19 @@ def certificate_document(certificate: Any, sigma: float = 1.0, tau: float = 1.0)
     return numbers | words | {"sigma": sigma, "tau": tau}
 
 
+def starts_document(result: Any) -> list[dict[str, Any]]:
+    """Where each of several starts has ended, the first one first; empty for a run from one start."""
+    return [
+        {
+            "status": str(one.status),
+            "gap": finite(one.certificate.gap),
+            "worst_value": finite(one.certificate.worst_value),
+            "degenerate": bool(one.certificate.degenerate),
+        }
+        for one in result.starts
+    ]
+
+
 def tree_document(tree: Any) -> Any:
     """Arrays as {"dtype", "shape", "values"} inside the dicts, lists and tuples of the tree; other nodes as a list."""
     if tree is None:
@@ -78,6 +91,7 @@ def result_document(result: Any, problem: dict[str, Any], settings: dict[str, An
         "status": str(result.status),
         "advice": result.status.advice,
         "partial": str(result.status) == "INTERRUPTED",
+        "starts": starts_document(result),
         "steps": result.steps,
         "seconds": result.seconds,
         "compile_seconds": result.compile_seconds,

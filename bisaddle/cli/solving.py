@@ -63,7 +63,18 @@ above_zero = click.FloatRange(min=0, min_open=True)
     "--max-steps", type=click.IntRange(1, 2**31 - 1), default=10_000, show_default=True, help="Steps at most."
 )
 @max_seconds_option
-@click.option("--seed", type=click.IntRange(min=0), help="Of the split of the rows; of the function, if it has a seed.")
+@click.option(
+    "--starts",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Starts to run from; the lowest worst value of the certified ends is the answer.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Of the split of the rows, and of the starts; of the function, if it has a seed.",
+)
 @precision_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the result there, for `certify`.")
 @json_option
@@ -95,7 +106,7 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
             chosen["nu"],
         )
         result = _solved(built, method, options)
-        settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu")}
+        settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu", "starts")}
         settings |= {"method": method.name, "steps": list(options["step"]), "precision": int(options["precision"])}
         document = documents.result_document(result, specification, settings)
         if options["as_json"]:
@@ -196,6 +207,8 @@ def _specification(ctx: click.Context, problem: str, file: Path | None, options:
 
 
 def _solved(built: Built, method: Any, options: dict[str, Any]) -> Any:
+    import jax
+
     from bisaddle.solve import solve as solved
 
     tol, max_steps, max_seconds = options["tol"], options["max_steps"], options["max_seconds"]
@@ -219,7 +232,9 @@ def _solved(built: Built, method: Any, options: dict[str, Any]) -> Any:
         def look(record: Any) -> None:
             bar.show(fraction(record), f"{method.name} step {record.k}", float(record.certificate.gap))
 
-        limits = {"tol": tol, "max_steps": max_steps, "max_seconds": max_seconds}
+        limits: dict[str, Any] = {"tol": tol, "max_steps": max_steps, "max_seconds": max_seconds}
+        if options["starts"] > 1:
+            limits |= {"starts": options["starts"], "key": jax.random.key(options["seed"] or 0)}
         return solved(built.problem, built.start, method, **limits, callback=look, progress=False)
 
 
@@ -229,9 +244,19 @@ def _show(built: Built, method: Any, result: Any, document: dict[str, Any]) -> N
     certificate = document["certificate"]
     click.echo(f"{result.status} after {result.steps} steps and {result.seconds:.2f} s: {result.status.advice}")
     screen.table(("", "certificate"), [(WORDS[name], _exact(certificate[name])) for name in documents.NUMBERS])
+    if document["starts"]:
+        screen.table(("start", "status", "gap", "worst value over Y"), _start_rows(document["starts"]))
     if built.tasks:
         screen.table(("task", "weight", "own share lam", "validation loss"), _task_rows(built, result))
     click.echo(certificate_sentence(certificate))
+
+
+def _start_rows(starts: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    note = lambda start: " (degenerate)" if start["degenerate"] else ""
+    return [
+        (str(i + 1), start["status"], _exact(start["gap"]), _exact(start["worst_value"]) + note(start))
+        for i, start in enumerate(starts)
+    ]
 
 
 def _task_rows(built: Built, result: Any) -> list[tuple[str, ...]]:
