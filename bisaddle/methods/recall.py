@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
+from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, PyTree
 
 PLACES = 10
@@ -50,7 +51,8 @@ class Recall(NamedTuple):
         unit = jnp.where(usable[:, None], steps / jnp.where(usable, length, 1)[:, None], 0)
         ridge = 1e4 * jnp.finfo(steps.dtype).eps
         normal = unit @ unit.T + jnp.diag(jnp.where(usable, ridge, 1))
-        weights = jnp.linalg.solve(normal, unit @ step)
+        weights = cho_solve(cho_factor(normal), unit @ step)
+        usable = usable & jnp.all(jnp.isfinite(weights))
         return jnp.where(usable, weights / jnp.where(usable, length, 1), 0)
 
 
