@@ -95,7 +95,7 @@ def test_small_lower_levels_have_one_inverse_and_large_ones_none():
     assert Inverse.unknown(None) is None
 
 
-@pytest.mark.parametrize("name", ["linear-quadratic, nu > 0", "logistic"])
+@pytest.mark.parametrize("name", ["linear-quadratic, nu > 0", pytest.param("logistic", marks=pytest.mark.slow)])
 def test_what_is_known_at_a_place_gives_the_same_evaluation_for_fewer_calls(name):
     """A new centre at the same x, from the variables found there: told so, and not."""
     problem, start, _ = PROBLEMS[name](0)
