@@ -207,6 +207,7 @@ def test_an_unknown_experiment_or_option_is_named(tmp_path, small):
         experiments.run(replace(small, cases=(case,)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("definition", ["lmo", pytest.param("projection", marks=pytest.mark.slow)])
 def test_measures_agree_with_certify(built, definition, record):
     rng, measure = np.random.default_rng(0), jax.jit(metrics.measure)
@@ -264,6 +265,7 @@ def test_the_exact_inverse_solves_the_system(small, built):
     assert int(count) == 6  # columns of the data
 
 
+@pytest.mark.slow
 def test_a_sweep_is_as_many_runs(small, built):
     methods = [build.method(small.methods[0], built, nu, 400) for nu in (0.1, 1.0)]
     together, states = sweep.begin(built.problem, built.start, methods, 3)
@@ -313,6 +315,7 @@ def test_adaptive_ends_certified_and_its_last_record_says_so(small):
         assert run["curve"]["seconds"] == sorted(run["curve"]["seconds"])
 
 
+@pytest.mark.slow
 def test_quick_takes_less_and_overrides_are_obeyed(small):
     few = replace(small, methods=tuple(spec for spec in small.methods if spec.method != "Adaptive"))
     found = experiments.run(few, quick=True)

@@ -30,6 +30,7 @@ def valley(side):
     return (x**2 - 1) ** 2 + 0.1 * (x - 1)
 
 
+@pytest.mark.slow
 def test_the_lowest_worst_value_of_several_starts_is_returned_with_all_the_others():
     problem, start = two_valleys()
     alone = bs.solve(problem, start, tol=1e-8)
@@ -131,6 +132,7 @@ def corner(worst_lambda=1.0):
     return problem, bs.Point(x, start.theta, jnp.eye(3)[1])
 
 
+@pytest.mark.slow
 def test_a_corner_of_the_multi_task_problem_is_called_degenerate():
     problem, point = corner()
     certificate = bs.certify(problem, point)

@@ -221,6 +221,7 @@ def test_the_default_method_solves_each_kind_of_problem(missing):
     assert result.status is bs.Status.CERTIFIED
 
 
+@pytest.mark.slow
 def test_the_default_method_takes_the_linear_minimisation_oracle_where_there_is_no_projection():
     class OnlyLmo(bs.sets.L1Ball):
         capabilities = frozenset({"lmo"})
