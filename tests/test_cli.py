@@ -12,18 +12,14 @@ import pytest
 pytest.importorskip("click")
 
 import click
-from click.testing import CliRunner
 
 from bisaddle import datasets
 from bisaddle.cli.app import app
 from bisaddle.cli.options import DATASETS
 from bisaddle.methods.base import public_methods
+from tests.cli_helpers import bisaddle
 
 ROOT = Path(__file__).parents[1]
-
-
-def bisaddle(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="bisaddle")
 
 
 def commands(group=app, path=()):

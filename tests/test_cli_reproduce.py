@@ -7,11 +7,10 @@ import pytest
 
 pytest.importorskip("click")
 
-from click.testing import CliRunner
 
 from bisaddle import datasets, experiments, report
 from bisaddle.cli import reproducing
-from bisaddle.cli.app import app
+from tests.cli_helpers import bisaddle, refused
 
 from .report_runs import made_run, made_runs, made_sensitivity
 
@@ -45,16 +44,6 @@ alpha = "2 / (mu_g + L_g)"
 eta = "2 / (mu_g + L_g)"
 sigma = "1 / mu"
 """
-
-
-def bisaddle(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="bisaddle")
-
-
-def refused(done, code, *words):
-    assert done.exit_code == code, done.output
-    assert isinstance(done.exception, SystemExit) and "Traceback" not in done.output
-    assert all(word in done.output for word in words), done.output
 
 
 @pytest.fixture

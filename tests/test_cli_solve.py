@@ -17,29 +17,17 @@ pytest.importorskip("click")
 import click
 import jax
 import jax.numpy as jnp
-from click.testing import CliRunner
 
 from bisaddle.apps import multitask
 from bisaddle.cli import documents
-from bisaddle.cli.app import app
 from bisaddle.cli.stepping import method_named
 from bisaddle.methods import Adaptive, FullyProjected, OneSidedProjectionFree
+from tests.cli_helpers import bisaddle, refused
 
 ROOT = Path(__file__).parents[1]
 COLUMNS = ("--task-column", "region", "--target", "price")
 # compiles in a second, where Adaptive takes many
 FAST = ("--method", "FullyProjected", "--nu", "10", "--max-steps", "2000", "--tol", "0.05")
-
-
-def bisaddle(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="bisaddle")
-
-
-def refused(done, code, *words):
-    """A message with these words and this exit code, no traceback."""
-    assert done.exit_code == code, done.output
-    assert isinstance(done.exception, SystemExit) and "Traceback" not in done.output
-    assert all(word in done.output for word in words), done.output
 
 
 @pytest.fixture(scope="module")
