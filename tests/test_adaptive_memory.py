@@ -9,7 +9,7 @@ import bisaddle as bs
 from bisaddle import oracle
 from bisaddle.methods.dense_inverse import FREE, MOST, Inverse
 from bisaddle.methods.inner_solves import Cost, Inner, Memory, conjugate_gradients, evaluate
-from bisaddle.methods.recall import PLACES, Recall
+from bisaddle.methods.recall import ENTRIES, PLACES, Recall
 from bisaddle.structure import depends, quadratic_lower
 from tests.registry import PROBLEMS
 
@@ -36,6 +36,7 @@ def test_affine_theta_and_w_are_recalled_exactly_where_the_places_reach():
 def test_one_place_and_equal_places_are_recalled_as_they_are():
     x, y, theta = jnp.arange(3.0), jnp.ones(2), {"a": jnp.ones((2, 2)), "b": jnp.zeros(3)}
     recall = Recall.at(x, y, theta, theta)
+    assert recall is not None and Recall.at(x, y, jnp.zeros(ENTRIES // PLACES), None) is None
     for _ in range(PLACES + 2):
         found = recall.theta_at(x + 1, theta)
         jax.tree.map(np.testing.assert_array_equal, found, theta)

@@ -7,7 +7,10 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, PyTree
 
+from bisaddle import trees
+
 PLACES = 10
+ENTRIES = 2**25  # of all rows together; beyond, a solve begins where the last one ended
 
 
 class Recall(NamedTuple):
@@ -20,8 +23,10 @@ class Recall(NamedTuple):
     filled: Array
 
     @classmethod
-    def at(cls, x: PyTree, y: PyTree, theta: PyTree, w: PyTree) -> "Recall":
-        """One place."""
+    def at(cls, x: PyTree, y: PyTree, theta: PyTree, w: PyTree) -> "Recall | None":
+        """One place; None where all of them would take too much memory."""
+        if PLACES * trees.size((x, y, theta, w)) > ENTRIES:
+            return None
         rows = lambda tree: jnp.zeros((PLACES, flat(tree).size), flat(tree).dtype)
         empty = cls(rows(x), rows(y), rows(theta), rows(w), jnp.zeros((), jnp.int32))
         return empty.with_place(x, y, theta, w)
