@@ -1,24 +1,26 @@
 """certify(problem, point): how stationary a point is, trusting nothing but the problem."""
 
 from dataclasses import replace
-from functools import partial
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, PyTree
+import numpy as np
+from jaxtyping import PyTree
 
-from bisaddle import oracle, trees
+from bisaddle.accurate import Implicit, norm
 from bisaddle.degenerate import free_parts
-from bisaddle.lower import DENSE_LIMIT, Implicit, dense_norm, implicit, least_curvature, linear_solver, operator_norm
+from bisaddle.error_bounds import can_have_matrices, gradient_errors
+from bisaddle.kernels import Kernels, Vector
 from bisaddle.problem import Point, Problem
+from bisaddle.programs import on_device
 from bisaddle.sets.base import ConvexSet
-from bisaddle.sets.product import Product
+from bisaddle.sets.flat import FlatSet
 from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at, require_oracle
+from bisaddle.worst_value import worst_value
 
 MEASURES = ("projection", "lmo", "mixed")
+# of tol, that the residuals of a decisive look may be
+SHARE = 1e-3
 
 
 class Certificate(eqx.Module):
@@ -40,21 +42,21 @@ class Certificate(eqx.Module):
                    the gap is then 0 in that part for any x, and says nothing about it
     """
 
-    x_gap: Array
-    y_gap: Array
-    value: Array
-    worst_value: Array
-    worst_value_error: Array
-    lower_error: Array
-    error_bound: Array
-    x_violation: Array
-    y_violation: Array
-    lower_residual: Array
-    linear_residual: Array
+    x_gap: float
+    y_gap: float
+    value: float
+    worst_value: float
+    worst_value_error: float
+    lower_error: float
+    error_bound: float
+    x_violation: float
+    y_violation: float
+    lower_residual: float
+    linear_residual: float
     theta: PyTree
     w: PyTree
     x_gradient: PyTree
-    y_in_corner: Array
+    y_in_corner: bool
     measure: str = eqx.field(static=True)
     error_is_bound: bool = eqx.field(static=True)
     free_parts: tuple[str, ...] = eqx.field(static=True, default=())
@@ -64,24 +66,23 @@ class Certificate(eqx.Module):
         return bool(self.free_parts)
 
     @property
-    def gap(self) -> Array:
+    def gap(self) -> float:
         return self.x_gap + self.y_gap
 
     @property
-    def violation(self) -> Array:
-        return jnp.maximum(self.x_violation, self.y_violation)
+    def violation(self) -> float:
+        return float(np.maximum(self.x_violation, self.y_violation))
 
     def within(self, tol: Number) -> bool:
         """Whether the exact gap is at most tol, error bound included, at a feasible point."""
-        return bool((self.gap + self.error_bound <= tol) & (self.violation <= tol))
+        return bool(self.gap + self.error_bound <= tol and self.violation <= tol)
 
     def __str__(self) -> str:
         kind = "bound" if self.error_is_bound else "estimate"
         return (
-            f"gap {float(self.gap):.3e} ({self.measure}; x {float(self.x_gap):.3e}, y {float(self.y_gap):.3e}), "
-            f"error {kind} {float(self.error_bound):.1e}, value {float(self.value):.6g}, "
-            f"worst value {float(self.worst_value):.6g}, lower error {float(self.lower_error):.1e}, "
-            f"violation {float(self.violation):.1e}" + self._warning
+            f"gap {self.gap:.3e} ({self.measure}; x {self.x_gap:.3e}, y {self.y_gap:.3e}), "
+            f"error {kind} {self.error_bound:.1e}, value {self.value:.6g}, worst value {self.worst_value:.6g}, "
+            f"lower error {self.lower_error:.1e}, violation {self.violation:.1e}" + self._warning
         )
 
     @property
@@ -115,15 +116,9 @@ def certify(
     check_measure(measure, sigma, tau)
     check_problem_at(problem, point, feasible=False)
     check_oracles(problem, measure)
-    certificate = compiled_certificate(problem, point, sigma, tau, accuracy, measure=measure)
-    return with_free_parts(problem, point, certificate)
-
-
-def with_free_parts(problem: Problem, point: Point, certificate: Certificate) -> Certificate:
-    """The certificate, with the parts of x that a degenerate corner leaves free."""
-    solved = Point(point.x, certificate.theta, point.y)
-    parts = free_parts(problem, solved, certificate.x_gradient, certificate.y_in_corner)
-    return replace(certificate, free_parts=parts)
+    kernels = Kernels(problem, point)
+    certifier = Certifier(problem, kernels, measure, sigma, tau)
+    return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
 
 
 def check_measure(measure: str, sigma: Number, tau: Number) -> None:
@@ -150,181 +145,103 @@ def check_oracles(problem: Problem, measure: str) -> None:
         require_oracle(problem.y_set, "project", "the y gap", "y", "use a y_set with a projection")
 
 
-@partial(jax.jit, static_argnames="measure")
-def compiled_certificate(problem: Problem, point: Point, sigma, tau, accuracy, *, measure: str) -> Certificate:
-    x, y = point.x, point.y
-    solved = implicit(problem, x, point.theta, y, accuracy)
-    x_gap = _x_gap(problem.x_set, x, solved.Gx, tau, measure)
-    y_gap = y_violation = jnp.zeros_like(x_gap)
-    in_corner = jnp.asarray(False)
-    if problem.y_set is not None:
-        _, corner = problem.y_set.best_response(y, solved.f_y)
-        in_corner = trees.norm(trees.subtract(y, corner)) <= 1e-6 * problem.y_set.diameter(y)
-        y_gap = _step_length(y, problem.y_set.prox(trees.add_scaled(y, sigma, solved.f_y), sigma), sigma)
-        y_violation = problem.y_set.violation(y)
-    value = _value(problem, x, solved.theta, y)
-    worst_value, worst_error = _worst_value(problem, x, solved.theta, y)
-    x_error, y_error = _gradient_errors(problem, x, y, solved)
-    rounding = 8 * jnp.finfo(trees.dtype_of(x)).eps
-    x_error += rounding * trees.norm(x) / tau
-    if measure != "projection":
-        reach = problem.x_set.diameter(x) + (measure == "mixed")
-        x_error = reach * (x_error + rounding * trees.norm(solved.Gx))
-    y_error += rounding * trees.norm(y) / sigma
-    return Certificate(
-        x_gap=x_gap,
-        y_gap=y_gap,
-        value=value,
-        worst_value=worst_value,
-        worst_value_error=worst_error,
-        lower_error=trees.norm(trees.subtract(point.theta, solved.theta)),
-        error_bound=x_error + y_error,
-        x_violation=problem.x_set.violation(x),
-        y_violation=y_violation,
-        lower_residual=solved.lower_residual,
-        linear_residual=solved.linear_residual,
-        theta=solved.theta,
-        w=solved.w,
-        x_gradient=solved.Gx,
-        y_in_corner=in_corner,
-        measure=measure,
-        error_is_bound=problem.lower is None or problem.constants.origin_of("mu_g") in ("given", "exact"),
-    )
+class Certifier:
+    """Certificates of one problem in one measure; it solves everything itself, over the kernels."""
 
+    def __init__(self, problem: Problem, kernels: Kernels, measure: str, sigma: Number, tau: Number):
+        self.problem, self.kernels, self.measure = problem, kernels, measure
+        self.sigma, self.tau = float(sigma), float(tau)
+        known = problem.constants.mu_g
+        self.mu_g = None if known is None else float(known)
 
-def _x_gap(x_set: ConvexSet, x: PyTree, Gx: PyTree, tau, measure: str) -> Array:
-    if measure == "lmo":
-        return trees.dot(Gx, trees.subtract(x, x_set.lmo(Gx)))
-    if measure == "mixed":
-        residuals, gaps = _block_gaps(x_set, x, Gx, tau)
-        return jnp.linalg.norm(jnp.stack(residuals)) + sum(gaps)
-    return _step_length(x, x_set.project(trees.add_scaled(x, -tau, Gx)), tau)
+    def certificate(self, x: Vector, theta: Vector, y: Vector, accuracy: float = 0.0) -> Certificate:
+        """The certificate at flat vectors."""
+        with np.errstate(all="ignore"):  # NaN and infinity are answers here
+            solved = Implicit(self.kernels, x, theta, y, accuracy)
+            return self._certificate(solved, theta, self._error_bound(solved, can_have_matrices(solved)))
 
+    def decisive(self, x: Vector, theta: Vector, y: Vector, w: Vector, tol: float) -> Certificate | None:
+        """A certificate that tells whether gap and error are at most tol, no more accurate than that takes.
 
-def _block_gaps(x_set: ConvexSet, x: PyTree, Gx: PyTree, tau) -> tuple[list[Array], list[Array]]:
-    """Projection residuals of the blocks that project, and Frank-Wolfe gaps of the others."""
-    if "project" in x_set.capabilities:
-        return [_x_gap(x_set, x, Gx, tau, "projection")], []
-    if "lmo" in x_set.capabilities or not isinstance(x_set, Product):
-        return [jnp.zeros((), trees.dtype_of(x))], [_x_gap(x_set, x, Gx, tau, "lmo")]
-    pairs = [_block_gaps(block, parts[0], parts[1], tau) for block, parts in x_set.parts(x, Gx)]
-    return [r for residuals, _ in pairs for r in residuals], [g for _, gaps in pairs for g in gaps]
+        None if the gap is larger, so that no error bound could help. w: a guess of v(x, y), from which the linear solve
+        starts. The solves stop at a residual far below tol and norms bound their error; only where that is not enough
+        are they taken to rounding, with the matrices of the error bound.
+        """
+        with np.errstate(all="ignore"):
+            accuracy = SHARE * tol * min(1.0, self.mu_g or 1.0)
+            solved = Implicit(self.kernels, x, theta, y, accuracy, w)
+            gap = self._x_gap(x, solved.Gx) + self._y_gap(y, solved.upper.f_y)
+            if not gap <= tol:
+                return None
+            bound = self._error_bound(solved, matrices=False)
+            if gap + bound <= tol:
+                return self._certificate(solved, theta, bound)
+        return self.certificate(x, solved.theta, y)
 
+    def with_free_parts(self, point: Point, certificate: Certificate) -> Certificate:
+        """The certificate, with the parts of x that a degenerate corner leaves free."""
+        x, _, y = self.kernels.flat(point)
+        theta, Gx = self.kernels.theta.ravel(certificate.theta), self.kernels.x.ravel(certificate.x_gradient)
+        return replace(certificate, free_parts=free_parts(self.kernels, x, theta, y, Gx, certificate.y_in_corner))
 
-def _step_length(v: PyTree, moved: PyTree, step) -> Array:
-    return trees.norm(trees.subtract(v, moved)) / step
-
-
-def _gradient_errors(problem: Problem, x: PyTree, y: PyTree, solved: Implicit) -> tuple[Array, Array]:
-    """How far Gx and Gy are from grad_x L and grad_y L, because theta and w solve their equations up to residuals.
-
-    delta = Hess^-1 g_theta to first order, theta - theta*;     J = d/dtheta (Gx, linear residual, Gy) at fixed w
-    Gy - grad_y L = J_y delta,      Gx - grad_x L = J_x delta + g_theta_x Hess^-1 (J_r delta + linear residual)
-
-    Small Hessians are factorised, and the norms of these two maps taken as they stand, from g_theta and from the linear
-    residual; for large ones they are bounded by |J|, |g_theta_x| and 1 / mu_g, which may be far more.
-    """
-    epsilon = jnp.finfo(trees.dtype_of(x)).eps
-    if problem.lower is None:
-        return 8 * epsilon * trees.norm(solved.f_x), 8 * epsilon * trees.norm(solved.f_y)
-    theta, w = solved.theta, solved.w
-    mu_g = problem.constants.mu_g
-    mu_g = least_curvature(problem, x, theta) if mu_g is None else jnp.asarray(mu_g).astype(trees.dtype_of(x))
-    # theta* lies within |g_theta| / mu_g of theta: J is taken at both ends of that step down the gradient
-    ends = (theta, trees.add_scaled(theta, -1 / mu_g, oracle.lower_gradient(problem, x, theta)))
-
-    def equations(shift):
-        def at(theta):
-            f_x, f_theta, f_y = oracle.upper_gradients(problem, x, theta, y)
-            Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
-            return Gx, trees.subtract(f_theta, oracle.hessian_product(problem, x, theta, w)), f_y
-
-        return [at(trees.add_scaled(end, 1.0, shift)) for end in ends]
-
-    def J(e):
-        return jax.jvp(equations, (trees.zeros_like(theta),), (e,))[1]
-
-    def cross(e):
-        return oracle.cross_product(problem, x, theta, e)
-
-    lower = solved.lower_residual + 4 * epsilon * trees.norm(oracle.hessian_product(problem, x, theta, theta))
-    linear = solved.linear_residual + 4 * epsilon * trees.norm(solved.f_theta)
-    small = trees.size(theta) <= DENSE_LIMIT
-    C = 2 * (dense_norm if small else operator_norm)(cross, theta)
-    if small:
-        solver = linear_solver(problem, x, theta)
-
-        def inverse(e):
-            return solver(e, jnp.zeros(()))
-
-        def through(e):
-            """From g_theta to the errors of Gx and Gy, at both ends."""
-            return [(trees.add_scaled(G, 1.0, cross(inverse(r))), f_y) for G, r, f_y in J(inverse(e))]
-
-        y_error = 2 * dense_norm(through, theta) * lower
-        x_error = y_error + 2 * dense_norm(lambda e: cross(inverse(e)), theta) * linear
-        # a Hessian whose least eigenvalue is lost in rounding cannot be certified, whatever the norms say
-        y_error = jnp.where(jnp.isnan(mu_g), jnp.nan, y_error)
-    else:
-        norm, delta = 2 * operator_norm(J, theta), lower / mu_g
-        y_error = norm * delta
-        x_error = norm * delta + C / mu_g * (norm * delta + linear)
-    rounding = 8 * epsilon
-    x_error += rounding * (trees.norm(solved.f_x) + C * trees.norm(w))
-    return x_error, y_error + rounding * trees.norm(solved.f_y)
-
-
-def _value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> Array:
-    """f, less the penalty of y where y_set has one."""
-    value = oracle.upper_value(problem, x, theta, y)
-    return value if problem.y_set is None else value - problem.y_set.penalty(y)
-
-
-def _worst_value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> tuple[Array, Array]:
-    """max over Y of f(x, theta, .) - h, and an upper bound on what the number given still lacks.
-
-    Accelerated projected (proximal) ascent with a curvature search and restarts, all decided by gradients of f, and
-    stopped by y_set.best_response: the Frank-Wolfe gap, or max_s <f_y, s - y> + h(y) - h(s), which bounds the rest
-    for concave f. For f linear in y the first best response is the answer.
-    """
-    if problem.y_set is None:
-        return _value(problem, x, theta, y), jnp.zeros((), trees.dtype_of(x))
-    y_set = problem.y_set
-    tolerance = 50 * jnp.finfo(trees.dtype_of(x)).eps
-
-    def gradient(y):
-        return oracle.upper_gradients(problem, x, theta, y)[2]
-
-    def ascend(carry):
-        y, previous, momentum, curvature, _, count = carry
-        next_momentum = 0.5 * (1 + jnp.sqrt(1 + 4 * momentum**2))
-        ahead = y_set.project(trees.add_scaled(y, (momentum - 1) / next_momentum, trees.subtract(y, previous)))
-        g = gradient(ahead)
-
-        def trial(curvature):
-            moved = y_set.prox(trees.add_scaled(ahead, 1 / curvature, g), 1 / curvature)
-            step, moved_g = trees.subtract(moved, ahead), gradient(moved)
-            bend = trees.dot(trees.subtract(g, moved_g), step)
-            return curvature, moved, moved_g, bend <= curvature * trees.dot(step, step)
-
-        untried = (0.35 * curvature, y, g, jnp.asarray(False))
-        curvature, moved, moved_g, _ = lax.while_loop(
-            lambda t: ~t[3] & (t[0] < 1e30), lambda t: trial(2 * t[0]), untried
+    def _certificate(self, solved: Implicit, theta: Vector, error_bound: float) -> Certificate:
+        kernels, x, y = self.kernels, solved.x, solved.y
+        x_set, y_set, upper = kernels.x_set, kernels.y_set, solved.upper
+        y_violation = worst_error = 0.0
+        value = worst = upper.value
+        in_corner = False
+        if y_set is not None:
+            _, corner = y_set.best_response(y, upper.f_y)
+            in_corner = norm(y - corner) <= 1e-6 * y_set.diameter()
+            y_violation = y_set.violation(y)
+            value -= y_set.penalty(y)
+            worst, worst_error = worst_value(kernels, y_set, x, solved.theta, y, upper)
+        return Certificate(
+            x_gap=self._x_gap(x, solved.Gx),
+            y_gap=self._y_gap(y, upper.f_y),
+            value=value,
+            worst_value=worst,
+            worst_value_error=worst_error,
+            lower_error=norm(theta - solved.theta) if kernels.has_lower else 0.0,
+            error_bound=error_bound,
+            x_violation=x_set.violation(x),
+            y_violation=y_violation,
+            lower_residual=solved.lower_residual,
+            linear_residual=solved.linear_residual,
+            theta=on_device(kernels.theta.tree(solved.theta)),
+            w=on_device(kernels.theta.tree(solved.w)),
+            x_gradient=on_device(kernels.x.tree(solved.Gx)),
+            y_in_corner=in_corner,
+            measure=self.measure,
+            error_is_bound=not kernels.has_lower or self.problem.constants.origin_of("mu_g") in ("given", "exact"),
         )
-        overshot = trees.dot(trees.subtract(ahead, moved), trees.subtract(moved, y)) > 0
-        rest, _ = y_set.best_response(moved, moved_g)
-        return moved, y, jnp.where(overshot, 1.0, next_momentum), curvature, rest, count + 1
 
-    y = y_set.project(y)
-    here, vertex = y_set.best_response(y, gradient(y))
-    there, _ = y_set.best_response(vertex, gradient(vertex))
-    start = jax.tree.map(lambda a, b: jnp.where(there < here, a, b), vertex, y)
-    threshold = tolerance * (1 + jnp.abs(_value(problem, x, theta, y)))
-    one = jnp.ones((), trees.dtype_of(x))
-    best, *_, rest, _ = lax.while_loop(
-        lambda carry: (carry[4] > threshold) & (carry[5] < 1000),
-        ascend,
-        (start, start, one, one, jnp.minimum(here, there), 0),
-    )
-    # the point's own y may be higher still if f is not concave
-    return jnp.maximum(_value(problem, x, theta, best), _value(problem, x, theta, y)), rest
+    def _error_bound(self, solved: Implicit, matrices: bool) -> float:
+        x_error, y_error = gradient_errors(solved, self.mu_g, matrices)
+        rounding = 8 * self.kernels.eps
+        x_error += rounding * norm(solved.x) / self.tau
+        if self.measure != "projection":
+            reach = self.kernels.x_set.diameter() + (self.measure == "mixed")
+            x_error = reach * (x_error + rounding * norm(solved.Gx))
+        return x_error + y_error + rounding * norm(solved.y) / self.sigma
+
+    def _x_gap(self, x: Vector, Gx: Vector) -> float:
+        x_set = self.kernels.x_set
+        if self.measure == "lmo":
+            return float(Gx @ (x - x_set.lmo(Gx)))
+        if self.measure == "projection":
+            return self._residual(x_set, x, Gx)
+        square = gaps = 0.0
+        for block, place in x_set.blocks:
+            if "project" in block.capabilities:
+                square += self._residual(block, x[place], Gx[place]) ** 2
+            else:
+                gaps += float(Gx[place] @ (x[place] - block.lmo(Gx[place])))
+        return square**0.5 + gaps
+
+    def _y_gap(self, y: Vector, f_y: Vector) -> float:
+        y_set = self.kernels.y_set
+        return 0.0 if y_set is None else norm(y - y_set.prox(y + self.sigma * f_y, self.sigma)) / self.sigma
+
+    def _residual(self, a_set: FlatSet, x: Vector, Gx: Vector) -> float:
+        return norm(x - a_set.project(x - self.tau * Gx)) / self.tau

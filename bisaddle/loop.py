@@ -1,7 +1,8 @@
-"""The loop of one run: compiled blocks of steps, looks between them, stop rules."""
+"""The loop of one run in compiled blocks of steps: looks between them, stop rules."""
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
+from bisaddle import programs
+from bisaddle.certificate import Certifier
 from bisaddle.methods.base import UNROLL, Method, State
-from bisaddle.problem import Problem
+from bisaddle.problem import Point, Problem
 from bisaddle.progress import Progress
-from bisaddle.result import Record, Status
+from bisaddle.result import Estimate, Record, Status
 from bisaddle.trees import Number
 
 # host-driven blocks aim at this many seconds: long enough to hide the dispatch, short enough for limits and Ctrl-C
@@ -24,126 +27,136 @@ BUFFER_RECORDS = 256
 BUFFER_BYTES = 2**22
 # an iterate this much larger than the start and the exact theta*, w there is not coming back
 DIVERGENCE = 1e8
-# looks at a method that knows its own gap, until one is recorded although that gap is above tol
-LOOKS = 10
+# a block of at most so many steps is compiled lightly: it runs at a third of the speed, and is there a second earlier
+FEW_STEPS = 100_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends, and how often it is looked at; sparse: every was not given."""
+
+    tol: float | None
+    max_steps: int
+    deadline: float | None
+    every: int
+    sparse: bool
+    callback: Callable[[Record], Any] | None
+    bar: Progress
+
+    @property
+    def out_of_time(self) -> bool:
+        return self.deadline is not None and time.perf_counter() >= self.deadline
 
 
 class Run:
-    """The mutable part of one run: where it is, what it has recorded, how long the method has worked."""
+    """The mutable part of one run: what it has recorded, how it ended, how long the method has worked."""
 
-    def __init__(
-        self, problem: Problem, method: Method, state: State, certificate: Callable, gap_steps: tuple, sparse: bool
-    ):
-        self.problem, self.method, self.state, self.sparse = problem, method, state, sparse
-        self.certificate, self.gap_steps = certificate, gap_steps
+    def __init__(self, problem: Problem, method: Method, certifier: Certifier):
+        self.problem, self.method, self.certifier = problem, method, certifier
         self.records: list[Record] = []
+        self.estimates: list[Estimate] = []
         self.status: Status | None = None
         self.seconds = 0.0
-        self.seconds_per_step = None
-        self.capacity = _capacity(method.recorded(state))
-        self.compile_seconds = 0.0
 
-    def compile(self) -> None:
-        compiling = time.perf_counter()
-        self._block(1, 0, 0.0)  # no step
-        self.compile_seconds = time.perf_counter() - compiling
+    def judge(self, limits: Limits) -> Status | None:
+        """What the last record says."""
+        record = self.records[-1]
+        limits.bar.show(record.k, record.certificate.gap)
+        if limits.tol is not None and record.certificate.within(limits.tol):
+            return Status.CERTIFIED
+        if limits.callback is not None and limits.callback(record):
+            return Status.INTERRUPTED
+        return None
+
+    def finish(self) -> None:
+        """Whatever has happened, there is a record of where the run stands."""
+        raise NotImplementedError
+
+
+class BlockRun(Run):
+    """A run of a method with a pure step, in compiled blocks."""
+
+    def __init__(self, problem: Problem, method: Method, start: Point, certifier: Certifier, max_steps: int):
+        super().__init__(problem, method, certifier)
+        self.state = method.init(problem, start)
+        self.seconds_per_step: float | None = None
+        self.capacity = _capacity(self.state)
+        self.max_steps = max_steps
 
     @property
     def k(self) -> int:
         return int(self.state.k)
 
-    def promising(self, state: State, tol) -> bool:
-        """Whether a certificate is worth its time: a method that knows its gap is believed when it says "not yet"."""
-        gap = self.method.gap_estimate(state) if self.sparse else None
-        last = self.records[-1].k if self.records else -LOOKS * self.method.look_every
-        return (
-            gap is None
-            or int(state.k) - last >= LOOKS * self.method.look_every
-            or (tol is not None and float(gap) <= tol)
-        )
-
     def record(self, state: State, seconds: float | None = None) -> Record:
-        certificate = self.certificate(self.problem, state.point, *self.gap_steps, 0.0)
+        certificate = self.certifier.certificate(*self.certifier.kernels.flat(state.point))
         counts = self.method.counts(self.problem, state)
         seconds = self.seconds if seconds is None else seconds
         self.records.append(Record(int(state.k), seconds, state.point, certificate, counts))
         return self.records[-1]
 
-    def _block(self, every: int, records: int, enough: float) -> tuple[State, PyTree, int]:
-        known = self.sparse and self.method.gap_estimate(self.state) is not None
-        state, states, count = _block(
-            self.problem, self.method, self.state, every, records, enough, self.capacity, known
-        )
-        return state, jax.block_until_ready(states), int(count)
+    def finish(self) -> None:
+        if not self.records or self.records[-1].k < self.k:
+            self.record(self.state)
 
-    def advance(self, every: int, records: int, tol) -> tuple[PyTree, np.ndarray, np.ndarray, float]:
-        """One compiled block: the recorded states, their steps and magnitudes, and the time before it began.
-
-        Fewer states than `records` come back from a method that knows its gap and has met tol.
-        """
+    def advance(self, every: int, records: int) -> tuple[PyTree, np.ndarray, np.ndarray, float]:
+        """One compiled block: the recorded states, their steps and magnitudes, and the time before it began."""
         before, k = self.seconds, self.k
+        numbers = (np.int64(every), np.int64(records))
+        block = block_program(self.problem, self.method, self.state, self.max_steps, self.capacity, numbers)
         clock = time.perf_counter()
-        state, states, records = self._block(every, records, -1.0 if tol is None else float(tol))
+        self.state, states = jax.block_until_ready(block(self.state, *numbers))
         elapsed = time.perf_counter() - clock
-        magnitudes = np.asarray(_magnitudes(states))[:records]
-        self.state = state
+        states = jax.tree.map(lambda leaf: np.asarray(leaf)[:records], states)
         self.seconds += elapsed
         self.seconds_per_step = elapsed / (self.k - k)
-        return states, np.asarray(states.k)[:records], magnitudes, before
+        return states, states.k, magnitudes(states, records), before
 
 
-def run_to_end(run: Run, bar: Progress, tol, max_steps: int, deadline, every: int, callback) -> Status:
-    def finished(record: Record) -> Status | None:
-        bar.show(record.k, record.certificate)
-        if tol is not None and record.certificate.within(tol):
-            return Status.CERTIFIED
-        if callback is not None and callback(record):
-            return Status.INTERRUPTED
-        return None
-
-    run.compile()
+def run_blocks(run: BlockRun, limits: Limits) -> Status:
+    """A run to its end."""
     first = run.record(run.state)
-    limit = DIVERGENCE * float(magnitude((iterates(run.state), first.certificate.theta, first.certificate.w)))
-    limit = max(limit, DIVERGENCE)
-    status = finished(first)
+    limit = divergence_limit(run.state, first)
+    status = run.judge(limits)
     while status is None:
         k = run.k
-        if k >= max_steps:
+        if k >= limits.max_steps:
             return Status.MAX_STEPS
-        if deadline is not None and time.perf_counter() >= deadline:
-            if run.records[-1].k < k:
-                run.record(run.state)
+        if limits.out_of_time:
             return Status.MAX_SECONDS
         begin = run.state
-        size, records = _plan(k, every, max_steps, run.seconds_per_step, deadline, run.capacity)
-        states, steps, magnitudes, before = run.advance(size, records, tol)
-        records = len(steps)
+        size, records = _plan(k, limits, run.seconds_per_step, run.capacity)
+        states, steps, sizes, before = run.advance(size, records)
         for i, reached in enumerate(steps):
-            if not magnitudes[i] <= limit:
+            if not sizes[i] <= limit:
                 run.state = last_within(run.problem, run.method, begin, int(reached) - k, limit)
                 run.record(run.state)
-                return Status.DIVERGED if np.isfinite(magnitudes[i]) else Status.NONFINITE
-            early = (reached - k) % size > 0  # tol seems to be met
-            if early or reached % every == 0 or reached == max_steps:
-                state = pick(states, i)
-                if reached < max_steps and not run.promising(state, tol):
-                    continue
-                share = (i + 1) / records
-                status = finished(run.record(state, before + share * (run.seconds - before)))
+                return Status.DIVERGED if np.isfinite(sizes[i]) else Status.NONFINITE
+            if reached % limits.every == 0 or reached == limits.max_steps:
+                share = (i + 1) / len(steps)
+                run.record(pick(states, i), before + share * (run.seconds - before))
+                status = run.judge(limits)
                 if status is not None:
                     break
     return status
 
 
-def _plan(k: int, every: int, max_steps: int, seconds_per_step, deadline, capacity: int) -> tuple[int, int]:
+def divergence_limit(state: State, first: Record) -> float:
+    scale = magnitude((iterates(state), first.certificate.theta, first.certificate.w))
+    return max(DIVERGENCE * scale, DIVERGENCE)
+
+
+def _plan(k: int, limits: Limits, seconds_per_step: float | None, capacity: int) -> tuple[int, int]:
     """(steps between records, records) of the next block.
 
     A record boundary splits into pieces only at multiples of UNROLL, so that the arithmetic never depends on timing.
     """
+    every, max_steps = limits.every, limits.max_steps
     to_record = min(every - k % every, max_steps - k)
     if seconds_per_step is None:  # a first small piece tells how long a step takes
         return min(to_record, 4 * UNROLL), 1
-    budget = BLOCK_SECONDS if deadline is None else min(BLOCK_SECONDS, max(deadline - time.perf_counter(), 0.0))
+    budget = BLOCK_SECONDS
+    if limits.deadline is not None:
+        budget = min(budget, max(limits.deadline - time.perf_counter(), 0.0))
     affordable = max(int(budget / max(seconds_per_step, 1e-9)), 1)
     if k % every == 0 and affordable >= every and max_steps - k >= every:
         return every, max(1, min(affordable // every, (max_steps - k) // every, capacity))
@@ -157,9 +170,9 @@ def _capacity(state: State) -> int:
     return int(min(BUFFER_RECORDS, max(1, BUFFER_BYTES // max(size, 1))))
 
 
-@jax.jit
-def pick(states: PyTree, i: Number) -> Any:
-    return jax.tree.map(lambda leaf: leaf[i], states)
+def pick(states: PyTree, i: int) -> Any:
+    """The i-th of stacked states."""
+    return programs.on_device(jax.tree.map(lambda leaf: leaf[i], states))
 
 
 @jax.jit
@@ -172,54 +185,44 @@ def steps_of(problem: Problem, method: Method, state: State, steps) -> State:
     def one(_, state):
         return method.step(problem, state)
 
-    if method.unroll == 1:
-        return lax.fori_loop(0, steps, one, state)
-
     def several(_, state):
-        for _ in range(method.unroll):
+        for _ in range(UNROLL):
             state = method.step(problem, state)
         return state
 
-    state = lax.fori_loop(0, steps // method.unroll, several, state)
-    return lax.fori_loop(0, steps % method.unroll, one, state)
+    state = lax.fori_loop(0, steps // UNROLL, several, state)
+    return lax.fori_loop(0, steps % UNROLL, one, state)
 
 
-@partial(jax.jit, static_argnames=("capacity", "known"))
-def _block(problem: Problem, method: Method, state: State, every, records, enough, capacity: int, known: bool):
-    """`records` times `every` steps; the state at the end, what is kept of each record in a buffer of length
-    `capacity`, and how many there are. A method that knows its gap stops at the step with which that gets to be enough.
-    """
-    kept = method.recorded(state)
-    buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), kept)
+def block_program(
+    problem: Problem, method: Method, state: State, max_steps: int, capacity: int, numbers: tuple
+) -> Callable:
+    """(state, every, records) -> `records` times `every` steps, compiled: lightly, if few steps are to be taken."""
+    fixed = programs.on_device((problem, method))
+    few = max_steps <= FEW_STEPS
+    what = f"the steps of {method.name}"
+    block = programs.cached(_block, what, fixed, state, *numbers, capacity=capacity, light=few)
+    return partial(block, fixed)
 
-    def met(state):
-        gap = method.gap_estimate(state) if known else None
-        return jnp.asarray(False) if gap is None else gap <= enough
 
-    fresh = ~met(state)
+def _block(fixed: tuple[Problem, Method], state: State, every, records, *, capacity: int):
+    """The state at the end, and each recorded one in a buffer of length `capacity`."""
+    problem, method = fixed
+    buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
 
-    def some_steps(state):
-        if not known:
-            return steps_of(problem, method, state, every)
-        unmet = lambda carry: (carry[1] < every) & ~(fresh & met(carry[0]))
-        return lax.while_loop(unmet, lambda carry: (method.step(problem, carry[0]), carry[1] + 1), (state, 0))[0]
+    def one_record(i, carry):
+        state, buffer = carry
+        state = steps_of(problem, method, state, every)
+        return state, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, state)
 
-    def one_record(carry):
-        state, buffer, i = carry
-        state = some_steps(state)
-        return state, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, method.recorded(state)), i + 1
-
-    unfinished = lambda carry: (carry[2] < records) & ((carry[2] == 0) | ~met(carry[0]))
-    return lax.while_loop(unfinished, one_record, (state, buffer, 0))
+    return lax.fori_loop(0, records, one_record, (state, buffer))
 
 
 @jax.jit
-def last_within(problem: Problem, method: Method, state: State, steps, limit) -> State:
-    """Step by step from a good state, up to the last one whose magnitude is within the limit (NaN is not)."""
-
+def _last_within(problem: Problem, method: Method, state: State, steps, limit) -> State:
     def go_on(carry):
         _, following, i = carry
-        return (i < steps) & (magnitude(iterates(following)) <= limit)
+        return (i < steps) & (_traced_magnitude(iterates(following)) <= limit)
 
     def one(carry):
         _, following, i = carry
@@ -228,9 +231,10 @@ def last_within(problem: Problem, method: Method, state: State, steps, limit) ->
     return lax.while_loop(go_on, one, (state, method.step(problem, state), 0))[0]
 
 
-@jax.jit
-def _magnitudes(states: PyTree) -> Array:
-    return jax.vmap(lambda state: magnitude(iterates(state)))(states)
+def last_within(problem: Problem, method: Method, state: State, steps: int, limit: float) -> State:
+    """Step by step from a good state, up to the last one whose magnitude is within the limit (NaN is not)."""
+    with programs.compiling("the way back to the last sound step"):
+        return _last_within(problem, method, state, steps, limit)
 
 
 def iterates(state: State) -> PyTree:
@@ -238,7 +242,16 @@ def iterates(state: State) -> PyTree:
     return state.point, state.w
 
 
-def magnitude(tree: PyTree) -> Array:
+def _traced_magnitude(tree: PyTree):
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree) if leaf.size]))
+
+
+def magnitude(tree: PyTree) -> float:
     """The largest absolute entry; NaN if there is one."""
-    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in floats if leaf.size]))
+    return float(np.max([np.max(np.abs(np.asarray(leaf))) for leaf in jax.tree.leaves(tree) if leaf.size]))
+
+
+def magnitudes(states: PyTree, count: int) -> np.ndarray:
+    """The magnitude of each of stacked states."""
+    rows = [np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(iterates(states)) if leaf.size]
+    return np.max([np.max(np.abs(row), axis=1) for row in rows], axis=0)

@@ -1,58 +1,88 @@
 """Every derivative of the problem: by hand where the problem supplies it, one automatic pass otherwise."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.problem import Problem
+from bisaddle.problem import Functions, Problem
+
+# all that the derivatives are taken of
+Differentiable = Problem | Functions
 
 
-def upper_value(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> Array:
-    return problem.upper(x, theta, y, problem.data)
+@jax.jit
+def call(function: Callable, *arguments: PyTree) -> Any:
+    """function(*arguments): the user's code is run once for each set of shapes, in however many programs it ends up."""
+    return function(*arguments)
 
 
-def upper_gradients(problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+def upper_value(problem: Differentiable, x: PyTree, theta: PyTree, y: PyTree) -> Array:
+    return call(problem.upper, x, theta, y, problem.data)
+
+
+def _upper(problem: Differentiable) -> Callable:
+    return lambda x, theta, y: upper_value(problem, x, theta, y)
+
+
+def _lower(problem: Differentiable) -> Callable:
+    return lambda x, theta: call(problem.lower, x, theta, problem.data)
+
+
+def upper_gradients(problem: Differentiable, x: PyTree, theta: PyTree, y: PyTree) -> tuple[PyTree, PyTree, PyTree]:
     """(f_x, f_theta, f_y), what is not supplied by hand from one backward pass."""
     supplied = (problem.derivatives.f_x, problem.derivatives.f_theta, problem.derivatives.f_y)
     point = (x, theta, y)
     automatic = tuple(i for i in range(3) if supplied[i] is None)
     gradients = list(point)
     if automatic:
-        for i, gradient in zip(automatic, jax.grad(problem.upper, automatic)(*point, problem.data), strict=True):
+        for i, gradient in zip(automatic, jax.grad(_upper(problem), automatic)(*point), strict=True):
             gradients[i] = gradient
     for i, by_hand in enumerate(supplied):
         # an absent variable (None) has no gradient, whatever was supplied
         if by_hand is not None and point[i] is not None:
-            gradients[i] = by_hand(*point, problem.data)
+            gradients[i] = call(by_hand, *point, problem.data)
     return gradients[0], gradients[1], gradients[2]
 
 
-def lower_gradient(problem: Problem, x: PyTree, theta: PyTree) -> PyTree:
+def upper_value_and_gradients(
+    problem: Differentiable, x: PyTree, theta: PyTree, y: PyTree
+) -> tuple[Array, tuple[PyTree, PyTree, PyTree]]:
+    """f and (f_x, f_theta, f_y), in one pass where nothing is written by hand."""
+    by_hand = problem.derivatives
+    if by_hand.f_x is by_hand.f_theta is by_hand.f_y is None:
+        return jax.value_and_grad(_upper(problem), (0, 1, 2))(x, theta, y)
+    return upper_value(problem, x, theta, y), upper_gradients(problem, x, theta, y)
+
+
+def lower_gradient(problem: Differentiable, x: PyTree, theta: PyTree) -> PyTree:
     """g_theta(x, theta); the empty tree without a lower level."""
     if problem.lower is None:
         return None
     if problem.derivatives.g_theta is not None:
-        return problem.derivatives.g_theta(x, theta, problem.data)
-    return jax.grad(problem.lower, 1)(x, theta, problem.data)
+        return call(problem.derivatives.g_theta, x, theta, problem.data)
+    return jax.grad(_lower(problem), 1)(x, theta)
 
 
-def lower_x_gradient(problem: Problem, x: PyTree, theta: PyTree) -> PyTree:
+def lower_x_gradient(problem: Differentiable, x: PyTree, theta: PyTree) -> PyTree:
     """g_x(x, theta), which only the first-order penalty methods need; 0 without a lower level."""
     if problem.lower is None:
         return trees.zeros_like(x)
-    return jax.grad(problem.lower)(x, theta, problem.data)
+    return jax.grad(_lower(problem))(x, theta)
 
 
-def hessian_product(problem: Problem, x: PyTree, theta: PyTree, w: PyTree) -> PyTree:
+def hessian_product(problem: Differentiable, x: PyTree, theta: PyTree, w: PyTree) -> PyTree:
     """g_theta_theta(x, theta) w, forward over reverse: one tangent through the gradient."""
     if problem.lower is None:
         return None
     if problem.derivatives.g_theta_theta is not None:
-        return problem.derivatives.g_theta_theta(x, theta, w, problem.data)
+        return call(problem.derivatives.g_theta_theta, x, theta, w, problem.data)
     return jax.jvp(lambda t: lower_gradient(problem, x, t), (theta,), (w,))[1]
 
 
-def cross_product(problem: Problem, x: PyTree, theta: PyTree, w: PyTree) -> PyTree:
+def cross_product(problem: Differentiable, x: PyTree, theta: PyTree, w: PyTree) -> PyTree:
     """g_theta_x(x, theta) w = d/dx <g_theta(x, theta), w>, in the shape of x.
 
     Forward over reverse: the tangent of g_x along w, since second derivatives commute.
@@ -60,6 +90,15 @@ def cross_product(problem: Problem, x: PyTree, theta: PyTree, w: PyTree) -> PyTr
     if problem.lower is None:
         return trees.zeros_like(x)
     if problem.derivatives.g_theta_x is not None:
-        return problem.derivatives.g_theta_x(x, theta, w, problem.data)
-    g_x = jax.grad(problem.lower)
-    return jax.jvp(lambda t: g_x(x, t, problem.data), (theta,), (w,))[1]
+        return call(problem.derivatives.g_theta_x, x, theta, w, problem.data)
+    g_x = jax.grad(_lower(problem))
+    return jax.jvp(lambda t: g_x(x, t), (theta,), (w,))[1]
+
+
+def second_order_products(problem: Differentiable, x: PyTree, theta: PyTree, w: PyTree) -> tuple[PyTree, PyTree]:
+    """(g_theta_x w, g_theta_theta w), in one pass where neither is written by hand."""
+    by_hand = problem.derivatives
+    if by_hand.g_theta is by_hand.g_theta_theta is by_hand.g_theta_x is None:
+        gradient = jax.grad(_lower(problem), (0, 1))
+        return jax.jvp(lambda t: gradient(x, t), (theta,), (w,))[1]
+    return cross_product(problem, x, theta, w), hessian_product(problem, x, theta, w)

@@ -127,6 +127,15 @@ class Derivatives(eqx.Module):
                 raise ValueError(f"Derivatives: {name} must be a function, given {type(function).__name__}")
 
 
+class Functions(eqx.Module):
+    """The functions of a problem and their data, without its sets: what a program of derivatives is compiled for."""
+
+    upper: Callable
+    lower: Callable | None
+    data: PyTree
+    derivatives: Derivatives
+
+
 class Problem(eqx.Module):
     """min_{x in X} max_{y in Y} f(x, theta*(x), y),   theta*(x) = argmin_theta g(x, theta)
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from bisaddle.certificate import Certificate
 from bisaddle.methods.base import Counts, Method
@@ -40,9 +40,20 @@ class Record(NamedTuple):
     counts: Counts
 
 
+class Estimate(NamedTuple):
+    """What a method that is driven from the host says of its own gap after a step."""
+
+    k: int
+    seconds: float
+    gap: float
+    counts: Counts
+
+
 class Trace(eqx.Module):
     """What was recorded, a NumPy array a column. `seconds` is the method's own time: no certificates, no compilation.
 
+    estimated: True in the rows between the records, where a method that is driven from the host tells its own gap: that
+    certifies nothing, and the other columns of a certificate are NaN there; `certified` has the other rows.
     gradients, hvps, cross_products, projections and lmos count the method's oracle calls up to step k.
     """
 
@@ -61,9 +72,15 @@ class Trace(eqx.Module):
     cross_products: np.ndarray
     projections: np.ndarray
     lmos: np.ndarray
+    estimated: np.ndarray
 
     def __len__(self) -> int:
         return len(self.k)
+
+    @property
+    def certified(self) -> "Trace":
+        """The rows that come from certificates."""
+        return Trace(**{name: column[~self.estimated] for name, column in self.to_dict().items()})
 
     def to_dict(self) -> dict[str, np.ndarray]:
         return dict(vars(self))
@@ -79,22 +96,32 @@ class Trace(eqx.Module):
 CERTIFICATE_COLUMNS = ("x_gap", "y_gap", "gap", "error_bound", "value", "worst_value", "lower_error", "violation")
 
 
-def trace_of(records: list[Record]) -> Trace:
+def trace_of(records: list[Record], estimates: list[Estimate]) -> Trace:
+    recorded = {record.k for record in records}
+    rows: list[Record | Estimate] = [*records, *(row for row in estimates if row.k not in recorded)]
+    rows.sort(key=lambda row: row.k)
     columns: dict[str, np.ndarray] = {
-        "k": np.array([record.k for record in records]),
-        "seconds": np.array([record.seconds for record in records]),
+        "k": np.array([row.k for row in rows]),
+        "seconds": np.array([row.seconds for row in rows]),
+        "estimated": np.array([isinstance(row, Estimate) for row in rows]),
     }
     for name in CERTIFICATE_COLUMNS:
-        columns[name] = np.array([float(getattr(record.certificate, name)) for record in records])
+        columns[name] = np.array([_told(row, name) for row in rows])
     for i, name in enumerate(Counts._fields):
-        columns[name] = np.array([record.counts[i] for record in records])
+        columns[name] = np.array([row.counts[i] for row in rows])
     return Trace(**columns)
+
+
+def _told(row: Record | Estimate, name: str) -> float:
+    if isinstance(row, Record):
+        return float(getattr(row.certificate, name))
+    return row.gap if name == "gap" else np.nan
 
 
 class Result(eqx.Module):
     """point: the best recorded iterate, by gap plus error bound, with its certificate. last: where the run ended.
 
-    seconds: the method's own time; compile_seconds: spent compiling before the first step.
+    seconds: the method's own time; compile_seconds: spent compiling, all of it.
     starts: of a run from several starts, the result of every one of them, in order, this one included; else empty.
     """
 
@@ -121,7 +148,7 @@ class Result(eqx.Module):
         return self.point.y
 
     @property
-    def gap(self) -> Array:
+    def gap(self) -> float:
         return self.certificate.gap
 
     @property
@@ -135,18 +162,19 @@ class Result(eqx.Module):
         return plot_trace(self.trace, title=f"{self.method.name}: {self.status}", against=against, path=path)
 
     def __str__(self) -> str:
-        lines = [f"{self.status} after {self.steps} steps and {self.seconds:.3g} s: {self.status.advice}"]
+        compiling = f", after {self.compile_seconds:.2g} s of compiling" if self.compile_seconds >= 0.01 else ""
+        lines = [f"{self.status}: {self.steps} steps in {self.seconds:.2g} s{compiling}", self.status.advice]
         lines.append(str(self.certificate))
         for i, other in enumerate(self.starts):
             degenerate = ", degenerate" if other.certificate.degenerate else ""
             lines.append(
-                f"start {i}: {other.status}, gap {float(other.gap):.1e}, "
-                f"worst value {float(other.certificate.worst_value):.6g}{degenerate}"
+                f"start {i}: {other.status}, gap {other.gap:.1e}, "
+                f"worst value {other.certificate.worst_value:.6g}{degenerate}"
             )
         return "\n".join(lines)
 
 
 def best_of(records: list[Record]) -> Record:
     """The record with the smallest gap, error bound included; the last one if no gap is a number."""
-    scores = np.array([float(record.certificate.gap + record.certificate.error_bound) for record in records])
+    scores = np.array([record.certificate.gap + record.certificate.error_bound for record in records])
     return records[int(np.nanargmin(scores))] if np.any(np.isfinite(scores)) else records[-1]

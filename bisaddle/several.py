@@ -1,21 +1,41 @@
 """Several starts at once: where they lie, one compiled program for all, and which end is best."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.loop import BLOCK_SECONDS, DIVERGENCE, Run, iterates, last_within, magnitude, pick, steps_of
-from bisaddle.methods.base import Method
+from bisaddle.flat import Shape
+from bisaddle.host_loop import HostRun, host_steps
+from bisaddle.loop import (
+    BLOCK_SECONDS,
+    FEW_STEPS,
+    BlockRun,
+    Limits,
+    Run,
+    divergence_limit,
+    iterates,
+    last_within,
+    magnitude,
+    pick,
+    steps_of,
+)
+from bisaddle.methods.base import UNROLL, Method
 from bisaddle.problem import Point, Problem
-from bisaddle.progress import Progress
+from bisaddle.programs import cached, on_device
 from bisaddle.result import Result, Status
 from bisaddle.sets import Box, Product
 from bisaddle.sets.base import ConvexSet
+from bisaddle.sets.flat import flat_set
+
+# steps of a host-driven run before the next start has its turn
+TURN = 10
 
 
 def starts(problem: Problem, start: Point, count: int, key) -> list[Point]:
@@ -27,11 +47,34 @@ def starts(problem: Problem, start: Point, count: int, key) -> list[Point]:
     raised = _raised(problem.x_set, start.x)
     if raised is not None and count > 1:
         points.append(Point(raised, start.theta, start.y))
-    for drawn in jax.random.split(key, count)[len(points) :] if count > len(points) else ():
-        x_key, y_key = jax.random.split(drawn)
-        y = start.y if problem.y_set is None else _drawn(problem.y_set, y_key, start.y)
-        points.append(Point(_drawn(problem.x_set, x_key, start.x), start.theta, y))
+    if count > len(points):
+        sets = on_device((problem.x_set, problem.y_set))
+        like = (Shape.of(start.x), Shape.of(start.y))
+        draw = cached(_draw, "random starts", sets, key, like=like, count=count)
+        xs, ys = jax.tree.map(np.asarray, draw(sets, key))
+        for i in range(len(points), count):
+            x, y = jax.tree.map(lambda rows, i=i: rows[i], (xs, ys))
+            points.append(Point(x, start.theta, start.y if problem.y_set is None else y))
     return points
+
+
+def _draw(sets: tuple[ConvexSet, ConvexSet | None], key: Array, *, like: tuple[Shape, Shape], count: int) -> Any:
+    """Random points of X and of Y, `count` of each, in shapes and dtypes of their own."""
+    x_set, y_set = sets
+
+    def one(key):
+        keys = jax.random.split(key)
+        drawn = [
+            None if a_set is None else a_set.sample(key, jax.tree.map(lambda leaf: leaf.shape, shape.structs))
+            for a_set, shape, key in zip((x_set, y_set), like, keys, strict=True)
+        ]
+        cast = lambda new, struct: new.astype(struct.dtype)
+        return [
+            None if part is None else jax.tree.map(cast, part, shape.structs)
+            for part, shape in zip(drawn, like, strict=True)
+        ]
+
+    return lax.map(one, jax.random.split(key, count))
 
 
 def moved_into(problem: Problem, point: Point) -> Point:
@@ -40,49 +83,63 @@ def moved_into(problem: Problem, point: Point) -> Point:
     return Point(x, point.theta, point.y if problem.y_set is None else _nearby(problem.y_set, point.y))
 
 
-def run_to_end(runs: list[Run], bar: Progress, tol, max_steps: int, deadline, every: int, callback) -> None:
+def run_to_end(runs: Sequence[Run], limits: Limits) -> None:
     """All runs to their ends, a status each, with the rules of a run of its own."""
-    limits = []
+    blocks = [run for run in runs if isinstance(run, BlockRun)]
+    if blocks:
+        _blocks_to_end(blocks, limits)
+    else:
+        _hosts_to_end([run for run in runs if isinstance(run, HostRun)], limits)
+
+
+def _hosts_to_end(runs: list[HostRun], limits: Limits) -> None:
+    """In turns: when time is over, every start has had its share."""
+    under_way = [host_steps(run, limits) for run in runs]
+    while under_way:
+        # the exhausted have ended
+        under_way = [steps for steps in under_way if sum(1 for _ in islice(steps, TURN)) == TURN]
+
+
+def _blocks_to_end(runs: list[BlockRun], limits: Limits) -> None:
+    """Side by side in one program."""
+    problem, method, every, max_steps = runs[0].problem, runs[0].method, limits.every, limits.max_steps
+    ceilings = []
     for run in runs:
         first = run.record(run.state)
-        limit = float(magnitude((iterates(run.state), first.certificate.theta, first.certificate.w)))
-        limits.append(max(DIVERGENCE * limit, DIVERGENCE))
-        _judge(run, bar, tol, callback)
-    problem, method = runs[0].problem, runs[0].method
-    states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(run.state for run in runs))
-    compiling = time.perf_counter()
-    jax.block_until_ready(_advance_all(problem, method, states, 0, jnp.zeros(len(runs), bool)))  # no step
-    for run in runs:
-        run.compile_seconds = time.perf_counter() - compiling
+        ceilings.append(divergence_limit(run.state, first))
+        run.status = run.judge(limits)
+    stack = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
+    states = on_device(jax.tree.map(stack, *(run.state for run in runs)))
+    fixed = on_device((problem, method))
     k, pace = 0, 0.0
     while any(run.status is None for run in runs):
-        active = [run.status is None for run in runs]
-        if k >= max_steps or (deadline is not None and time.perf_counter() >= deadline):
+        active = np.array([run.status is None for run in runs])
+        if k >= max_steps or limits.out_of_time:
             for run in (run for run in runs if run.status is None):
-                if run.records[-1].k < run.k:
-                    run.record(run.state)
                 run.status = Status.MAX_STEPS if k >= max_steps else Status.MAX_SECONDS
             return
         to_look = min(every - k % every, max_steps - k)
-        affordable = method.unroll * max(1, int(BLOCK_SECONDS / max(pace, 1e-9)) // method.unroll)
-        steps = min(to_look, affordable if pace else 4 * method.unroll)
+        affordable = UNROLL * max(1, int(BLOCK_SECONDS / max(pace, 1e-9)) // UNROLL)
+        steps = min(to_look, affordable if pace else 4 * UNROLL)
+        arguments = (states, np.int64(steps), active)
+        what = f"the steps of {method.name}"
+        program = cached(_advance_all, what, fixed, *arguments, light=max_steps <= FEW_STEPS)
         clock = time.perf_counter()
-        states = jax.block_until_ready(_advance_all(problem, method, states, steps, jnp.array(active)))
+        states = jax.block_until_ready(program(fixed, *arguments))
         elapsed = time.perf_counter() - clock
         k, pace = k + steps, elapsed / steps
         for i, run in enumerate(runs):
             if not active[i]:
                 continue
-            before, run.state = run.state, pick(states, i)
+            before, run.state = run.state, pick(jax.tree.map(np.asarray, states), i)
             run.seconds += elapsed / sum(active)
-            size = float(magnitude(iterates(run.state)))
-            if not size <= limits[i]:
-                run.state = last_within(problem, method, before, steps, limits[i])
-                run.record(run.state)
+            size = magnitude(iterates(run.state))
+            if not size <= ceilings[i]:
+                run.state = last_within(problem, method, before, steps, ceilings[i])
                 run.status = Status.DIVERGED if np.isfinite(size) else Status.NONFINITE
-            elif (k % every == 0 and run.promising(run.state, tol)) or k == max_steps:
+            elif k % every == 0 or k == max_steps:
                 run.record(run.state)
-                _judge(run, bar, tol, callback)
+                run.status = run.judge(limits)
 
 
 def best_of(results: list[Result]) -> Result:
@@ -96,35 +153,20 @@ def best_of(results: list[Result]) -> Result:
     return replace(best, starts=tuple(results))
 
 
-def _judge(run: Run, bar: Progress, tol, callback) -> None:
-    record = run.records[-1]
-    bar.show(record.k, record.certificate)
-    if tol is not None and record.certificate.within(tol):
-        run.status = Status.CERTIFIED
-    elif callback is not None and callback(record):
-        run.status = Status.INTERRUPTED
-
-
-@jax.jit
-def _advance_all(problem: Problem, method: Method, states: PyTree, steps, active: Array) -> PyTree:
-    """Each active state `steps` further.
-
-    Methods whose steps are all alike run side by side. One that decides by itself how long a step is runs start after
-    start: side by side every one would wait for the slowest, in all branches of every decision.
-    """
+def _advance_all(fixed: tuple[Problem, Method], states: PyTree, steps: Array, active: Array) -> PyTree:
+    """Each active state `steps` further."""
+    problem, method = fixed
 
     def one(state, is_active):
         return lax.cond(is_active, lambda s: steps_of(problem, method, s, steps), lambda s: s, state)
 
-    if method.unroll == 1:
-        return lax.map(lambda pair: one(*pair), (states, active))
     return jax.vmap(one)(states, active)
 
 
 def _raised(x_set: ConvexSet, x: PyTree) -> PyTree | None:
     """x with the blocks that lie in boxes nine tenths of the way up; None if there is no box."""
     if isinstance(x_set, Box):
-        lower, upper = (jnp.broadcast_to(jnp.asarray(bound, x.dtype), x.shape) for bound in (x_set.lower, x_set.upper))
+        lower, upper = (np.broadcast_to(np.asarray(bound, x.dtype), x.shape) for bound in (x_set.lower, x_set.upper))
         return lower + 0.9 * (upper - lower)
     if not isinstance(x_set, Product):
         return None
@@ -136,15 +178,9 @@ def _raised(x_set: ConvexSet, x: PyTree) -> PyTree | None:
     return structure.unflatten([old if new is None else new for new, old in zip(raised, parts, strict=True)])
 
 
-def _drawn(a_set: ConvexSet, key, like: PyTree) -> PyTree:
-    """A random point of the set, in the shapes and dtypes of `like`."""
-    shapes = jax.tree.map(jnp.shape, like)
-    return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), a_set.sample(key, shapes), like)
-
-
 def _nearby(a_set: ConvexSet, v: PyTree) -> PyTree:
-    if bool(a_set.contains(v)):
+    shape, form = Shape.of(v), flat_set(a_set, v)
+    flat = shape.ravel(v)
+    if form.violation(flat) <= 1e-9:
         return v
-    if "project" in a_set.capabilities:
-        return a_set.project(v)
-    return a_set.lmo(jax.tree.map(lambda leaf: -leaf, v))
+    return shape.tree(form.project(flat) if "project" in form.capabilities else form.lmo(-flat))

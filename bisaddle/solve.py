@@ -2,22 +2,25 @@
 
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bisaddle import several
-from bisaddle.certificate import check_measure, check_oracles, compiled_certificate, natural_measure, with_free_parts
-from bisaddle.defaults import default_method
-from bisaddle.loop import Run, run_to_end
+from bisaddle.certificate import Certifier, check_measure, check_oracles, natural_measure
+from bisaddle.host_loop import HostRun, host_steps
+from bisaddle.kernels import Kernels
+from bisaddle.loop import BlockRun, Limits, Run, run_blocks
 from bisaddle.loop import advance as advance
-from bisaddle.methods.base import Method
+from bisaddle.methods.adaptive import Adaptive
+from bisaddle.methods.base import HostMethod, Method
 from bisaddle.problem import Point, Problem
+from bisaddle.programs import OutOfTime, Watch, watched
 from bisaddle.progress import Progress
 from bisaddle.result import Record, Result, Status, best_of, trace_of
-from bisaddle.theory.assumptions import quick_check
+from bisaddle.threads import one_blas_thread
 from bisaddle.trees import Number
+from bisaddle.validate import check_problem_at
 
 
 def solve(
@@ -52,52 +55,74 @@ def solve(
     lowest worst value; Result.starts has them all. The first is `start`, the second has what lies in boxes at nine
     tenths of its range, the others are drawn with the key (jax.random.key(seed)).
     """
+    began = time.perf_counter()
     _check_limits(tol, max_steps, max_seconds, every, starts, key)
-    deadline = None if max_seconds is None else time.perf_counter() + max_seconds
+    deadline = None if max_seconds is None else began + float(max_seconds)
     if check:
+        from bisaddle.theory.assumptions import quick_check  # seldom used, and slow to load
+
         report = quick_check(problem, start)
         if not report.ok:
             raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
     if method is None:
-        method = default_method(problem, start, tol)
+        method = Adaptive(1e-6 if tol is None else tol)
     if not isinstance(method, Method):
         raise ValueError(f"method must be a bisaddle.methods.Method, given {type(method).__name__}")
-    points = [start] if starts is None else several.starts(problem, start, int(starts), key)
-    states = [method.init(problem, point) for point in points]
+    check_problem_at(problem, start)
+    method.check(problem)
     if measure is None:
         measure = natural_measure(problem.x_set)
     check_measure(measure, sigma, tau)
     check_oracles(problem, measure)
     max_steps, sparse = int(max_steps), every is None
     every = int(every or max(1, min(method.look_every, max_steps // 100)))
-    certificate = partial(compiled_certificate, measure=measure)
-    runs = [Run(problem, method, state, certificate, (sigma, tau), sparse) for state in states]
-    with Progress(progress, method.name, max_steps) as bar:
+    kernels = Kernels(problem, start)
+    with (
+        Progress(progress, method.name, max_steps) as bar,
+        watched(Watch(bar.compiling, deadline)) as watch,
+        one_blas_thread(not kernels.heavy),
+    ):
+        limits = Limits(None if tol is None else float(tol), max_steps, deadline, every, sparse, callback, bar)
+        certifier = Certifier(problem, kernels, measure, sigma, tau)
+        points = [start] if starts is None else several.starts(problem, start, int(starts), key)
+        runs = [_run(problem, method, point, certifier, max_steps) for point in points]
         try:
-            if starts is None:
-                runs[0].status = run_to_end(runs[0], bar, tol, max_steps, deadline, every, callback)
-            else:
-                several.run_to_end(runs, bar, tol, max_steps, deadline, every, callback)
-        except KeyboardInterrupt:
+            several.run_to_end(runs, limits) if len(runs) > 1 else _run_to_end(runs[0], limits)
+        except (KeyboardInterrupt, OutOfTime) as stop:
             for run in runs:
-                run.status = run.status or Status.INTERRUPTED
-    results = [_result(run) for run in runs]
+                interrupted = Status.INTERRUPTED if isinstance(stop, KeyboardInterrupt) else Status.MAX_SECONDS
+                run.status = run.status or interrupted
+        watch.deadline = None  # what was found gets its certificate, however late it is
+        results = [_result(run, watch) for run in runs]
     return results[0] if starts is None else several.best_of(results)
 
 
-def _result(run: Run) -> Result:
-    if not run.records:
-        run.record(run.state)
+def _run(problem: Problem, method: Method, start: Point, certifier: Certifier, max_steps: int) -> Run:
+    if isinstance(method, HostMethod):
+        return HostRun(problem, method, start, certifier)
+    return BlockRun(problem, method, start, certifier, max_steps)
+
+
+def _run_to_end(run: Run, limits: Limits) -> None:
+    if isinstance(run, HostRun):
+        for _ in host_steps(run, limits):
+            pass
+    elif isinstance(run, BlockRun):
+        run.status = run_blocks(run, limits)
+
+
+def _result(run: Run, watch: Watch) -> Result:
+    run.finish()
     best = best_of(run.records)
     return Result(
         point=best.point,
-        certificate=with_free_parts(run.problem, best.point, best.certificate),
+        certificate=run.certifier.with_free_parts(best.point, best.certificate),
         last=run.records[-1].point,
-        trace=trace_of(run.records),
+        trace=trace_of(run.records, run.estimates),
         method=run.method,
         status=run.status or Status.MAX_STEPS,
         seconds=run.seconds,
-        compile_seconds=run.compile_seconds,
+        compile_seconds=watch.seconds,
     )
 
 

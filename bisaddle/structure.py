@@ -6,9 +6,6 @@ import jax
 from jax.extend.core import Jaxpr, Literal
 from jaxtyping import PyTree
 
-from bisaddle import oracle
-from bisaddle.problem import Problem
-
 
 def depends(function: Callable, *args: PyTree) -> bool:
     """Whether any output of function(*args) may depend on the first argument."""
@@ -33,9 +30,3 @@ def _reached(jaxpr: Jaxpr, inputs: Sequence[bool]) -> list[bool]:
             out = [any(into)] * len(equation.outvars)
         marked.update(variable for variable, mark in zip(equation.outvars, out, strict=True) if mark)
     return [hit(variable) for variable in jaxpr.outvars]
-
-
-def quadratic_lower(problem: Problem, x: PyTree, theta: PyTree) -> bool:
-    """Whether g is surely quadratic in theta: its Hessian product does not mention theta."""
-    product = lambda theta, x, v: oracle.hessian_product(problem, x, theta, v)
-    return problem.lower is not None and not depends(product, theta, x, theta)

@@ -3,11 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
-from bisaddle import trees
+from bisaddle.flat import Shape
+from bisaddle.oracle import call
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet, traced
+from bisaddle.sets.flat import flat_set
 
 MOST_CHECKED = 256
 _CHECKED: set = set()
@@ -133,7 +135,7 @@ def _check_scalar(name: str, function, arguments) -> None:
 
 def _evaluate(name: str, function, arguments):
     try:
-        return jax.eval_shape(function, *arguments)
+        return jax.eval_shape(call, jax.tree.map(_abstract, function), *arguments)
     except Exception as error:
         shapes = ", ".join(_shapes(argument) for argument in arguments)
         raise ValueError(
@@ -149,23 +151,20 @@ def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None
 
 
 def _check_feasible_now(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
-    if not bool(trees.all_finite(value)):
+    shape, form = Shape.of(value), flat_set(convex_set, value)
+    flat = shape.ravel(value)
+    if not np.all(np.isfinite(flat)):
         raise ValueError(f"{variable} must be finite at the start, given NaN or infinity; use finite numbers")
-    distance = float(_distance(convex_set, value))
-    tolerance = 10 * float(np.sqrt(np.finfo(trees.dtype_of(value)).eps)) * max(1.0, float(trees.norm(value)))
+    distance = form.violation(flat)
+    tolerance = 10 * float(np.sqrt(np.finfo(flat.dtype).eps)) * max(1.0, float(np.linalg.norm(flat)))
     if not distance <= tolerance:
         advice = f"use a point of it such as problem.{variable}_set.lmo({variable})"
         if "project" in convex_set.capabilities:
             nearest = jax.tree.map(
-                lambda a: np.array2string(np.asarray(a), threshold=8, precision=4), convex_set.project(value)
+                lambda a: np.array2string(a, threshold=8, precision=4), shape.tree(form.project(flat))
             )
             advice = f"use problem.{variable}_set.project({variable}), which is {nearest}"
         raise ValueError(f"{variable} is not in {variable}_set: distance {distance:.3g}; {advice}")
-
-
-@jax.jit
-def _distance(convex_set: ConvexSet, value: PyTree) -> Array:
-    return convex_set.violation(value)
 
 
 def _abstract(leaf):

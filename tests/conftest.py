@@ -1,10 +1,14 @@
 """float64 for the whole session, and a table of the worst errors met, printed after the tests."""
 
+import os
+
 import jax
 import pytest
 
 # the tests compare to 1e-10; tests of float32 ask for it by dtype
 jax.config.update("jax_enable_x64", True)
+# commands that tests start do not write to the user's cache; this process has loaded JAX, and its commands never do
+os.environ["BISADDLE_COMPILE_CACHE"] = "off"
 
 _WORST: dict[str, float] = {}
 

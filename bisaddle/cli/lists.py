@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from bisaddle.cli import screen
+from bisaddle.cli import cache, screen
 from bisaddle.cli.options import json_option
 
 LIBRARIES = ("jax", "jaxlib", "numpy", "equinox", "lineax", "optax", "jaxtyping")
@@ -74,7 +74,7 @@ def sets(name: str | None, as_json: bool) -> None:
 @click.command()
 @json_option
 def info(as_json: bool) -> None:
-    """Show versions, devices, precision and where data are looked for.
+    """Show versions, devices, precision, where data are looked for and compiled programs kept.
 
     \b
     Example: bisaddle info --json
@@ -91,6 +91,7 @@ def info(as_json: bool) -> None:
         "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()],
         "precision": "float64, chosen by the command line; --precision 32 for float32",
         "data folders": [str(folder) for folder in datasets.folders()],
+        "compile cache": cache.words(),
     }
     if as_json:
         screen.show_json(facts)

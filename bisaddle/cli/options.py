@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from bisaddle.cli import cache
+
 # as bisaddle.datasets.NAMES, which would have to import JAX
 DATASETS = ("synthetic", "mtl", "nlsy79", "diabetes")
 
@@ -24,6 +26,21 @@ data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
     help="Folder with the data files; else BISADDLE_DATA, the cache, a download.",
+)
+
+
+def _keep_programs(ctx: click.Context, parameter: click.Parameter, refused: bool) -> None:
+    if not (refused or ctx.resilient_parsing):  # a shell that completes a command line runs no command
+        cache.use()
+
+
+# of every command that compiles; it acts before the command's own code, which loads JAX
+compile_cache_option = click.option(
+    "--no-compile-cache",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep_programs,
+    help="Compile everything again; else programs are kept on disk.",
 )
 
 

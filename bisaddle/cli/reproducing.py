@@ -14,6 +14,7 @@ from bisaddle.cli import outputs, screen
 from bisaddle.cli.errors import DATA, NOT_CONVERGED, USAGE, Failure
 from bisaddle.cli.options import (
     DATASETS,
+    compile_cache_option,
     data_dir_option,
     json_option,
     max_seconds_option,
@@ -39,6 +40,7 @@ comparison_options = [
     click.option("--steps", type=click.IntRange(min=1), help="Steps K instead of those of the experiment."),
     max_seconds_option,
     data_dir_option,
+    compile_cache_option,
     json_option,
 ]
 

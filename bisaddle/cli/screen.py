@@ -2,11 +2,12 @@
 
 import json
 import math
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+
+from bisaddle.progress import Line, Words
 
 
 def console(stderr: bool = False) -> Any:
@@ -50,49 +51,30 @@ def short(number: float | None) -> str:
     return "-" if number is None or math.isnan(number) else f"{number:.2e}"
 
 
-class Progress:
-    """with Progress(text, quiet) as bar: bar.show(fraction, text, gap). A bar where stderr is a terminal.
+class Progress(Line):
+    """with Progress(text, quiet) as bar: bar.show(fraction, text, gap). A line where stderr is a terminal.
 
     quiet: none at all. The time left is what the time so far and the fraction done say.
     """
 
     def __init__(self, text: str, quiet: bool = False):
-        self.text, self.bar, self.begin = text, None, None
-        screen = console(stderr=True)
-        if quiet or not screen.is_terminal:
-            return
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as RichProgress
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None if screen.width > 100 else 16),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[gap]}"),
-            TextColumn("{task.fields[left]}"),
-        )
-        self.bar: Any = RichProgress(*columns, console=screen, transient=True)
-        self.task = self.bar.add_task(text, total=1.0, gap="", left="")
-
-    def __enter__(self) -> "Progress":
-        if self.bar is not None:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+        super().__init__(False if quiet else None)
+        self.text, self.gap, self.fraction, self.first = text, None, None, 0.0
 
     def show(self, fraction: float, text: str | None = None, gap: float | None = None) -> None:
-        if self.bar is None:
-            return
-        fraction = min(max(fraction, 0.0), 1.0)
-        # the clock starts here: what was compiled before says nothing about the time left
-        self.begin = self.begin or time.perf_counter()
-        elapsed = time.perf_counter() - self.begin
-        left = f"{_clock(elapsed * (1 - fraction) / fraction)} left" if fraction > 0.01 else f"{_clock(elapsed)}"
-        words = {"description": self.text if text is None else text, "left": left}
-        self.bar.update(self.task, completed=fraction, gap="" if gap is None else f"gap {gap:.1e}", **words)
+        if self.fraction is None:  # what was compiled before says nothing about the time left
+            self.first = self.seconds()
+        self.text = self.text if text is None else text
+        self.fraction, self.gap = min(max(fraction, 0.0), 1.0), gap
+
+    def words(self) -> Words:
+        done, gap = self.fraction, self.gap
+        if done is None:
+            return Words(self.text, None, [(_clock(self.seconds()), "progress.elapsed")])
+        elapsed = self.seconds() - self.first
+        left = f"{_clock(elapsed * (1 - done) / done)} left" if done > 0.01 else _clock(elapsed)
+        facts = [(f"{100 * done:3.0f}%", "progress.download"), (left, "progress.elapsed")]
+        return Words(self.text, done, facts if gap is None else [*facts, (f"gap {gap:.1e}", "cyan")])
 
 
 def _clock(seconds: float) -> str:

@@ -9,7 +9,13 @@ import click
 
 from bisaddle.cli import documents, screen
 from bisaddle.cli.errors import NOT_CONVERGED
-from bisaddle.cli.options import json_option, max_seconds_option, precision_of, precision_option
+from bisaddle.cli.options import (
+    compile_cache_option,
+    json_option,
+    max_seconds_option,
+    precision_of,
+    precision_option,
+)
 from bisaddle.cli.problems import Built, build, function_specification, multitask_specification
 from bisaddle.cli.stepping import method_named
 
@@ -77,6 +83,7 @@ above_zero = click.FloatRange(min=0, min_open=True)
 )
 @precision_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the result there, for `certify`.")
+@compile_cache_option
 @json_option
 @click.pass_context
 def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -> None:
@@ -127,6 +134,7 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option("--tol", type=above_zero, help="The gap to be met. [default: that of the result]")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="One more folder to look for the data file in.")
+@compile_cache_option
 @json_option
 def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: bool) -> None:
     """Rebuild the problem of a RESULT of `solve --out` and compute its certificate again, in float64.

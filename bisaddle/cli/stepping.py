@@ -13,7 +13,7 @@ def method_named(
     name: str | None, problem: Any, start: Any, tol: float, max_steps: int, steps: tuple[str, ...], nu: float | None
 ) -> Any:
     """None names the default, Adaptive."""
-    from bisaddle.defaults import default_method
+    from bisaddle.methods import Adaptive
     from bisaddle.methods.base import public_methods
     from bisaddle.schedules import StepSizes
 
@@ -21,15 +21,12 @@ def method_named(
     if name is None or name.lower() == "adaptive":
         if given or nu is not None:
             raise click.UsageError("--step and --nu are for a --method with step sizes; Adaptive has none")
-        if name is None:
-            return default_method(problem, start, tol)
+        return Adaptive(tol)
     known = public_methods()
     found = next((key for key in known if key.lower() == (name or "").lower()), None)
     if found is None:
         raise click.BadParameter(f"no method is called {name!r}; there are {', '.join(known)}", param_hint="--method")
     method = known[found]
-    if found == "Adaptive":
-        return method(tol)  # pyright: ignore[reportCallIssue]
     if given:
         if nu is not None:
             raise click.UsageError("--nu scales the default steps; leave it out, or the --step options")

@@ -1,20 +1,23 @@
 """Method and State: one step, and nothing else. The loop, the clock and the certificate live elsewhere."""
 
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+from bisaddle.kernels import Kernels
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.product import Product
 from bisaddle.validate import require_oracle
 
-# steps written out in the body of the compiled loop, measured in benchmarks/loop.py; 1 or this
+# steps written out in the body of the compiled loop, measured in benchmarks/loop.py
 UNROLL = 2
 
 
@@ -72,7 +75,6 @@ class Method(eqx.Module):
     name: ClassVar[str] = ""
     about: ClassVar[About]
     y_oracle: ClassVar[str] = "project"
-    unroll: ClassVar[int] = UNROLL
     look_every: ClassVar[int] = 1000  # steps between two records of solve, at most, unless the user says otherwise
 
     def __hash__(self) -> int:
@@ -97,13 +99,43 @@ class Method(eqx.Module):
         """Oracle calls made up to this state."""
         raise NotImplementedError
 
-    def recorded(self, state: State) -> State:
-        """What of a state solve keeps until it looks at it: enough for `counts` and `gap_estimate`."""
-        return state
 
-    def gap_estimate(self, state: State) -> Array | None:
-        """The gap as the method itself sees it, None if it does not know; solve certifies nothing by it."""
-        return None
+class Look(NamedTuple):
+    """Where a method that is driven from the host stands after k steps, in flat vectors; gap: as it sees it itself."""
+
+    k: int
+    x: np.ndarray
+    theta: np.ndarray
+    y: np.ndarray
+    w: np.ndarray
+    gap: float
+    counts: Counts
+
+
+class HostMethod(Method):
+    """A method that decides much and steps seldom: plain Python over compiled kernels, instead of a pure step.
+
+    looks(problem, kernels, x, theta, y) yields a Look after every step, for ever. Its decisions depend on numbers that
+    are the same wherever it runs. What it says of its own gap certifies nothing.
+    """
+
+    def looks(
+        self, problem: Problem, kernels: Kernels, x: np.ndarray, theta: np.ndarray, y: np.ndarray
+    ) -> Iterator[Look]:
+        raise NotImplementedError
+
+    def init(self, problem: Problem, start: Point) -> State:
+        raise ValueError(self._no_step)
+
+    def step(self, problem: Problem, state: State) -> State:
+        raise ValueError(self._no_step)
+
+    @property
+    def _no_step(self) -> str:
+        return (
+            f"{self.name} is driven from the host and has no step for a jit of your own; use bs.solve, or a method "
+            "with a pure step, such as FullyProjected or OneSidedProjectionFree"
+        )
 
 
 def public_methods() -> dict[str, type[Method]]:
@@ -198,7 +230,7 @@ def require_group(method: str, steps: StepSizes, group: tuple[str, ...], part: s
 
 
 def counter() -> Array:
-    return jnp.zeros((), jnp.int32)
+    return jnp.asarray(np.zeros((), np.int32))
 
 
 def unaliased(tree: PyTree) -> PyTree:

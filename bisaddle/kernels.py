@@ -1,0 +1,341 @@
+"""The derivatives of a problem at flat NumPy vectors, each a small compiled program: for what runs on the host."""
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, PyTree
+
+from bisaddle import oracle
+from bisaddle.flat import Shape
+from bisaddle.problem import Functions, Point, Problem
+from bisaddle.programs import LIGHT_BYTES, Program, on_device
+from bisaddle.sets.flat import FlatSet, flat_set
+from bisaddle.structure import depends
+
+Vector = np.ndarray
+# iterations of a power method, at most
+POWER = 12
+# of a preconditioner: variables in a block (beyond, a product with a matrix is no longer cheap beside one with the
+# Hessian), and entries of all matrices together
+MOST = 256
+ENTRIES = 2**20
+
+
+class Upper(NamedTuple):
+    """f and its gradients at a point; f_theta, f_y have no entries where there is no theta, no y."""
+
+    value: float
+    f_x: Vector
+    f_theta: Vector
+    f_y: Vector
+
+
+class Solve(NamedTuple):
+    """w with g_theta_theta w = right side up to r; the products it took, and the least curvature met on the way."""
+
+    w: Vector
+    r: Vector
+    products: int
+    least: float
+
+
+class _Part(Functions):
+    """The functions of a problem and the shapes of a point: all that a program is compiled for."""
+
+    x: Shape = eqx.field(static=True)
+    theta: Shape = eqx.field(static=True)
+    y: Shape = eqx.field(static=True)
+
+    def split(self, packed: Array, *names: str) -> list[PyTree]:
+        """The packed vector as trees of the shapes of x, theta or y, by name."""
+        parts, end = [], 0
+        for name in names:
+            shape = getattr(self, name)
+            parts.append(shape.traced(packed[end : end + shape.size]))
+            end += shape.size
+        return parts
+
+
+class Kernels:
+    """The programs of one problem at points of one shape; they are compiled when first called.
+
+    x, theta, y: the shapes; x_set, y_set: the sets over flat vectors, y_set None without a max player; heavy: so much
+    data that a pass over them costs more than a call. blocks: of theta, for each of which a preconditioner has a
+    matrix; 0 if theta is too large. All that goes in and comes out is a flat vector in the dtype of the point.
+    """
+
+    def __init__(self, problem: Problem, point: Point):
+        self.x, self.theta, self.y = (Shape.of(part) for part in (point.x, point.theta, point.y))
+        self.dtype = self.x.dtype
+        self.eps = float(np.finfo(self.dtype).eps)
+        self.part = _Part(
+            problem.upper, problem.lower, on_device(problem.data), problem.derivatives, self.x, self.theta, self.y
+        )
+        self.has_lower = problem.lower is not None
+        self.x_set: FlatSet = flat_set(problem.x_set, point.x)
+        self.y_set: FlatSet | None = None if problem.y_set is None else flat_set(problem.y_set, point.y)
+        data = sum(leaf.nbytes for leaf in jax.tree.leaves(self.part.data))
+        self.heavy = data + (self.x.size + self.theta.size) * self.dtype.itemsize > LIGHT_BYTES
+        self._upper = Program(_upper, "f and its gradients", self.part)
+        self._gradient = Program(_lower_gradient, "the gradient of g", self.part)
+        self._solve = Program(_conjugate_gradients, "conjugate gradients with the Hessian of g", self.part)
+        self._cross = Program(_cross_product, "the cross product of g", self.part)
+        self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
+        self._bends = Program(_bends, "how the gradients depend on theta", self.part)
+        self._norms = Program(_norms, "norms of second derivatives", self.part)
+        self.blocks = matrix_blocks(self.theta)
+        # a preconditioner that does nothing, on the device: one program for all solves
+        size = self.theta.size // self.blocks if self.blocks else 0
+        self.identity = jax.device_put(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)))
+
+    def point(self, x: Vector, theta: Vector, y: Vector) -> Point:
+        return Point(*on_device((self.x.tree(x), self.theta.tree(theta), self.y.tree(y))))
+
+    def flat(self, point: Point) -> tuple[Vector, Vector, Vector]:
+        return self.x.ravel(point.x), self.theta.ravel(point.theta), self.y.ravel(point.y)
+
+    def upper(self, x: Vector, theta: Vector, y: Vector) -> Upper:
+        found = self._upper(np.concatenate([x, theta, y]))
+        first, second = 1 + x.size, 1 + x.size + theta.size
+        return Upper(float(found[0]), found[1:first], found[first:second], found[second:])
+
+    def lower_gradient(self, x: Vector, theta: Vector) -> Vector:
+        return self._gradient(np.concatenate([x, theta]))
+
+    def cross_product(self, x: Vector, theta: Vector, w: Vector) -> Vector:
+        """g_theta_x(x, theta) w"""
+        return self._cross(np.concatenate([x, theta, w]))
+
+    def hessian_product(self, x: Vector, theta: Vector, v: Vector) -> Vector:
+        """g_theta_theta(x, theta) v: the residual of a solve that takes no step."""
+        return -self.solve(x, theta, np.zeros_like(v), 0.0, start=v, limit=0).r
+
+    def solve(
+        self,
+        x: Vector,
+        theta: Vector,
+        right: Vector,
+        target: float,
+        start: Vector | None = None,
+        inverse: Any = None,
+        limit: int | None = None,
+    ) -> Solve:
+        """Conjugate gradients for g_theta_theta(x, theta) w = right, until the residual is at most the target.
+
+        start: where to begin, at the price of a product (not counted); None is 0. inverse: a preconditioner, a matrix
+        for each of the blocks of theta. limit: products at most.
+        """
+        size = theta.size
+        numbers = [target, 10 * size if limit is None else limit, start is not None]
+        begin = np.zeros_like(theta) if start is None else start
+        packed = np.concatenate([x, theta, begin, right, np.asarray(numbers, self.dtype)])
+        found = self._solve(packed, self.identity if inverse is None else inverse)
+        return Solve(found[:size], found[size : 2 * size], int(found[2 * size]), float(found[2 * size + 1]))
+
+    def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
+        """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
+        size = theta.size // blocks
+        found = self._columns(np.concatenate([x, theta]), unit_rows(self.theta, blocks, size))
+        return found[:, : theta.size], found[:, theta.size :]
+
+    def bends(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> Vector:
+        """J[end, i] = d/dtheta_i of (f_x - g_theta_x w, f_theta - g_theta_theta w, f_y) at each end, w fixed."""
+        return self._bends(np.concatenate([x, theta, y, w]), ends)
+
+    def norms(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> tuple[float, float]:
+        """(|g_theta_x|, |J|) of the same J, from below, by power iterations."""
+        first = np.random.default_rng(1).normal(size=theta.size).astype(self.dtype)
+        cross, bend = self._norms(np.concatenate([x, theta, y, w, first]), ends)
+        return float(cross), float(bend)
+
+    @cached_property
+    def quadratic(self) -> bool:
+        """Whether g is surely quadratic in theta: its Hessian product does not mention theta."""
+        return self.has_lower and _quadratic(self._solve.form, self._solve.kinds)
+
+
+_QUADRATIC: dict[tuple, bool] = {}
+
+
+def _quadratic(form: Any, kinds: tuple) -> bool:
+    key = (form, kinds)
+    if key not in _QUADRATIC:
+        part = jax.tree.unflatten(form, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, *_ in kinds])
+        x, theta = part.x.structs, part.theta.structs
+
+        def product(theta, leaves, x, w):
+            return oracle.hessian_product(jax.tree.unflatten(form, leaves), x, theta, w)
+
+        _QUADRATIC[key] = not depends(product, theta, jax.tree.leaves(part), x, theta)
+    return _QUADRATIC[key]
+
+
+def matrix_blocks(theta: Shape) -> int:
+    """How many matrices hold a preconditioner: 1 for all of theta, one for each entry along its first axis, or 0."""
+    if theta.size <= MOST:
+        return int(theta.size > 0)
+    first = {shape[0] if shape else 1 for shape in theta.shapes}
+    blocks = first.pop() if len(first) == 1 else 0
+    fits = blocks > 1 and theta.size // blocks <= MOST and theta.size * (theta.size // blocks) <= ENTRIES
+    return blocks if fits else 0
+
+
+def unit_rows(theta: Shape, blocks: int, size: int) -> Vector:
+    """Row i: 1 in entry i of every block, the rows of a block in the order of `block_order`."""
+    rows = np.zeros((size, blocks, size), theta.dtype)
+    rows[np.arange(size), :, np.arange(size)] = 1
+    order = block_order(theta, blocks)
+    flat = np.empty((size, theta.size), theta.dtype)
+    flat[:, order] = rows.reshape(size, -1)
+    return flat
+
+
+def block_order(theta: Shape, blocks: int) -> np.ndarray:
+    """Where the entries of a flat theta lie, block after block along the first axis of its leaves."""
+    if blocks <= 1:
+        return np.arange(theta.size)
+    leaves = jax.tree.leaves(theta.tree(np.arange(theta.size)))
+    return np.concatenate([np.asarray(leaf).reshape(blocks, -1) for leaf in leaves], axis=1).astype(int).ravel()
+
+
+# --- the programs -----------------------------------------------------------------------------------------------------
+
+
+def _upper(part: _Part, packed: Array) -> Array:
+    value, gradients = oracle.upper_value_and_gradients(part, *part.split(packed, "x", "theta", "y"))
+    joined = [shape.join(gradient) for shape, gradient in zip((part.x, part.theta, part.y), gradients, strict=True)]
+    return jnp.concatenate([jnp.reshape(value, 1).astype(packed.dtype), *joined])
+
+
+def _lower_gradient(part: _Part, packed: Array) -> Array:
+    return part.theta.join(oracle.lower_gradient(part, *part.split(packed, "x", "theta")))
+
+
+def _cross_product(part: _Part, packed: Array) -> Array:
+    return part.x.join(oracle.cross_product(part, *part.split(packed, "x", "theta", "theta")))
+
+
+def _conjugate_gradients(part: _Part, packed: Array, inverse: Array) -> Array:
+    """One product in the program, in the loop: its first pass may be that of the residual at the start."""
+    size = part.theta.size
+    x, theta = part.split(packed, "x", "theta")
+    packed = packed[part.x.size + size :]
+    start, right, (target, limit, warm) = packed[:size], packed[size : 2 * size], packed[2 * size :]
+    blocks = inverse.shape[0]
+    order = block_order(part.theta, blocks) if blocks else None
+    straight = order is None or bool(np.all(order == np.arange(size)))
+
+    def preconditioned(r):
+        if order is None:
+            return r
+        rows = (r if straight else r[order]).reshape(blocks, -1)
+        z = jnp.einsum("bj,bji->bi", rows, inverse).ravel()  # symmetric: by columns is the faster way round
+        return z if straight else jnp.zeros_like(r).at[order].set(z)
+
+    def unfinished(carry):
+        _, r, _, _, _, count, sound = carry
+        return ((count < 0) | (jnp.sqrt(r @ r) > target)) & (count < limit) & sound
+
+    def one(carry):
+        w, r, p, square, least, count, _ = carry
+        Hp = part.theta.join(oracle.hessian_product(part, x, theta, part.theta.traced(p)))
+        first = count < 0  # p is the start: only the residual is wanted
+        curvature = p @ Hp
+        sound = first | (curvature > 0)  # or g is not convex here, or nothing is left but rounding
+        length = jnp.where(sound, square / jnp.where(sound & ~first, curvature, 1), 0)
+        length = jnp.where(first, 1, length)
+        w, r = jnp.where(first, w, w + length * p), r - length * Hp
+        z = preconditioned(r)
+        new = r @ z
+        least = jnp.minimum(least, jnp.where(sound & ~first, curvature / (p @ p), jnp.inf))
+        return w, r, z + jnp.where(first, 0, new / square) * p, new, least, count + 1, sound
+
+    z = preconditioned(right)
+    is_warm = warm > 0
+    carry = (
+        start,
+        right,
+        jnp.where(is_warm, start, z),
+        right @ z,
+        jnp.full((), jnp.inf, packed.dtype),
+        jnp.where(is_warm, -1, 0),
+        jnp.asarray(True),
+    )
+    w, r, _, _, least, count, _ = lax.while_loop(unfinished, one, carry)
+    return jnp.concatenate([w, r, jnp.stack([count.astype(packed.dtype), least])])
+
+
+def _column(part: _Part, packed: Array):
+    x, theta = part.split(packed, "x", "theta")
+
+    def column(e):
+        cross, hessian = oracle.second_order_products(part, x, theta, part.theta.traced(e))
+        return jnp.concatenate([part.theta.join(hessian), part.x.join(cross)])
+
+    return column
+
+
+def _columns(part: _Part, packed: Array, units: Array) -> Array:
+    return jax.vmap(_column(part, packed))(units)
+
+
+def _columns_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
+    """All at once would take the memory of the data for every column."""
+    return lax.map(_column(part, packed), units)
+
+
+def _equations(part: _Part, packed: Array):
+    x, _, y, w = part.split(packed, "x", "theta", "y", "theta")
+
+    def at(flat: Array) -> Array:
+        theta = part.theta.traced(flat)
+        f_x, f_theta, f_y = oracle.upper_gradients(part, x, theta, y)
+        cross, hessian = oracle.second_order_products(part, x, theta, w)
+        Gx = part.x.join(f_x) - part.x.join(cross)
+        return jnp.concatenate([Gx, part.theta.join(f_theta) - part.theta.join(hessian), part.y.join(f_y)])
+
+    return at
+
+
+def _bends(part: _Part, packed: Array, ends: Array) -> Array:
+    at, units = _equations(part, packed), jnp.eye(ends.shape[1], dtype=ends.dtype)
+    return lax.map(lambda end: jax.vmap(lambda e: jax.jvp(at, (end,), (e,))[1])(units), ends)
+
+
+def _norms(part: _Part, packed: Array, ends: Array) -> tuple[Array, Array]:
+    size = part.theta.size
+    x, theta = part.split(packed, "x", "theta")
+    first = packed[-size:]
+    at = _equations(part, packed[:-size])
+
+    def cross(e):
+        return part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(e)))
+
+    def J(e):
+        return jnp.concatenate([jax.jvp(at, (end,), (e,))[1] for end in ends])
+
+    return _operator_norm(cross, first), _operator_norm(J, first)
+
+
+def _operator_norm(linear, first: Array) -> Array:
+    """|A|, from below, by a power iteration on A'A that ends when it no longer grows by a twentieth."""
+    _, transpose = jax.vjp(linear, first)
+
+    def unit(v):
+        length = jnp.sqrt(v @ v)
+        return v / jnp.where(length > 0, length, 1), length
+
+    def one(carry):
+        v, norm, _, count = carry
+        v, square = unit(transpose(linear(v))[0])
+        return v, jnp.sqrt(square), norm, count + 1
+
+    v, _ = unit(first)
+    zero = jnp.zeros((), first.dtype)
+    unfinished = lambda carry: ((carry[3] < 3) | (carry[1] > 1.05 * carry[2])) & (carry[3] < POWER)
+    return lax.while_loop(unfinished, one, (v, zero, zero, 0))[1]

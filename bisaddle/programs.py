@@ -1,0 +1,164 @@
+"""Small programs, compiled when first called: once for each structure and shapes, and lightly where they are light."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+# What XLA does not do for a program this light: it compiles in a third to a tenth of the time. The options help in this
+# combination only, and at level 1 the program runs as fast as with all of them.
+LIGHT = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+MEDIUM = {**LIGHT, "xla_backend_optimization_level": 1}
+# bytes of arguments up to which a program is light, or medium; beyond, it gets everything
+LIGHT_BYTES = 2**17
+MEDIUM_BYTES = 2**24
+# compiled programs that are kept
+MOST_PROGRAMS = 512
+
+_PROGRAMS: OrderedDict[tuple, Any] = OrderedDict()
+_UNKNOWN_OPTIONS: set[str] = set()  # backends whose compiler does not know the options
+
+
+class OutOfTime(Exception):
+    """The deadline of a run has passed before a program that is still to be compiled."""
+
+
+class Watch:
+    """What was compiled while it was on: how long it took, how many programs; deadline: None, or when to stop."""
+
+    def __init__(self, say: Callable[[str | None], Any] = lambda what: None, deadline: float | None = None):
+        self.say, self.deadline = say, deadline
+        self.seconds, self.programs = 0.0, 0
+
+    @contextmanager
+    def compiling(self, what: str) -> Iterator[None]:
+        if self.deadline is not None and time.perf_counter() >= self.deadline:
+            raise OutOfTime(what)
+        self.say(what)
+        clock = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - clock
+            self.programs += 1
+            self.say(None)
+
+
+_WATCH: ContextVar[Watch] = ContextVar("_WATCH")
+_NOBODY = Watch()
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[Watch]:
+    """with watched(Watch(say, deadline)): every program compiled inside reports to it."""
+    token = _WATCH.set(watch)
+    try:
+        yield watch
+    finally:
+        _WATCH.reset(token)
+
+
+def watch() -> Watch:
+    """The one that is on."""
+    return _WATCH.get(_NOBODY)
+
+
+def compiling(what: str):
+    """with compiling("the steps"): the time inside counts as compilation."""
+    return watch().compiling(what)
+
+
+class Program:
+    """function(fixed, *arrays), compiled at the first call with arrays of given shapes.
+
+    fixed: a pytree of functions, data and set sizes that stays the same from call to call; its arrays are arguments of
+    the program, so that another tree of the same structure and shapes finds it compiled. arrays: NumPy or JAX arrays.
+    The answer is NumPy's. outermost: it is not for use inside jit.
+    """
+
+    def __init__(self, function: Callable, name: str, fixed: PyTree):
+        self.function, self.name = function, name
+        leaves, self.form = jax.tree.flatten(fixed)
+        self.leaves = on_device(leaves)
+        self.kinds = tuple(_kind(leaf) for leaf in self.leaves)
+        self.compiled: dict[tuple, Any] = {}
+
+    def __call__(self, *arrays: Any) -> Any:
+        shapes = tuple((array.shape, array.dtype) for array in arrays)
+        program = self.compiled.get(shapes)
+        if program is None:
+            program = self.compiled[shapes] = self._program(arrays, shapes)
+        return jax.tree.map(np.asarray, program(self.leaves, *arrays))
+
+    def _program(self, arrays: tuple, shapes: tuple) -> Any:
+        function, form = self.function, self.form
+        flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
+        key = (function, form, self.kinds, shapes)
+        return _kept(key, self.name, lambda: _compiled(jax.jit(flat).lower(self.leaves, *arrays), self.leaves))
+
+
+def cached(function: Callable, name: str, *arguments: PyTree, light: bool = True, **static: Any) -> Any:
+    """The function compiled for arguments of these structures and shapes; it takes and gives JAX arrays.
+
+    light: whether it may be compiled lightly if its arguments are small. static: keywords that are compiled in.
+    """
+    leaves, form = jax.tree.flatten(arguments)
+    key = (function, form, tuple(_kind(leaf) for leaf in leaves), tuple(static.items()), light)
+    jitted = jax.jit(function, static_argnames=tuple(static))
+    return _kept(key, name, lambda: _compiled(jitted.lower(*arguments, **static), leaves, light))
+
+
+def _kept(key: tuple, name: str, build: Callable[[], Any]) -> Any:
+    program = _PROGRAMS.get(key)
+    if program is None:
+        with compiling(name):
+            program = build()
+        if len(_PROGRAMS) >= MOST_PROGRAMS:
+            _PROGRAMS.popitem(last=False)
+        _PROGRAMS[key] = program
+    _PROGRAMS.move_to_end(key)
+    return program
+
+
+def _compiled(lowered: Any, leaves: list, light: bool = True) -> Any:
+    """A lowered program, compiled with the options that suit arguments of this size."""
+    size = sum(leaf.nbytes for leaf in leaves)
+    backend = jax.default_backend()
+    options = LIGHT if size <= LIGHT_BYTES else MEDIUM
+    if light and backend == "cpu" and size <= MEDIUM_BYTES and backend not in _UNKNOWN_OPTIONS:
+        try:
+            return lowered.compile(compiler_options=options)
+        except Exception as error:  # another jaxlib may not know them; what else is wrong shows below
+            if not _refuses_options(error):
+                raise
+            _UNKNOWN_OPTIONS.add(backend)
+    return lowered.compile()
+
+
+def _refuses_options(error: Exception) -> bool:
+    return "option" in str(error).lower()
+
+
+def clear() -> None:
+    """Drop every compiled program."""
+    _PROGRAMS.clear()
+
+
+def on_device(tree: PyTree) -> PyTree:
+    """NumPy arrays and numbers as JAX arrays; nothing is compiled for it."""
+    return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jax.device_put(np.asarray(leaf)), tree)
+
+
+def _kind(leaf: Any) -> tuple:
+    return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), getattr(leaf, "sharding", None)

@@ -1,0 +1,143 @@
+"""flat_set: a set over flat NumPy vectors, in NumPy where a form is written for it, compiled where none is."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import PyTree
+
+from bisaddle.flat import Shape
+from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
+from bisaddle.sets.base import ConvexSet
+from bisaddle.sets.box import Box
+from bisaddle.sets.capped import UnitSimplex
+from bisaddle.sets.flat_base import Delegate, Linear
+from bisaddle.sets.flat_base import FlatSet as FlatSet
+from bisaddle.sets.flat_compiled import CompiledForm, IndicatorForm, PenaltyForm, is_domain
+from bisaddle.sets.flat_forms import BoxForm, L1Form, L2Form, SimplexForm, UnitSimplexForm
+from bisaddle.sets.product import Product
+from bisaddle.sets.prox import Indicator, Penalty
+from bisaddle.sets.sections import FreeBall
+from bisaddle.sets.simplex import Simplex
+from bisaddle.trees import Number
+
+# the sets of one array with a form in NumPy; a subclass may be another set, and has to be named
+FORMS: dict[type[ConvexSet], Callable[..., FlatSet]] = {
+    Simplex: SimplexForm,
+    UnitSimplex: UnitSimplexForm,
+    L1Ball: L1Form,
+    L2Ball: L2Form,
+    FreeBall: L2Form,
+    LinfBall: BoxForm,
+    Box: BoxForm,
+}
+
+
+def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
+    """The set over flat vectors with the entries of `like`: a pytree of arrays, or of jax.ShapeDtypeStruct.
+
+    ValueError if values of that structure and shape do not fit the set.
+    """
+    shape = Shape.of(like)
+    reason = convex_set.misfit(shape.structs)
+    if reason is not None:
+        raise ValueError(reason)
+    kind = type(convex_set)
+    if kind in FORMS:
+        form = FORMS[kind](convex_set, shape.shapes[0], shape.dtype)
+        return form if shape.dtype == np.float64 else Widened(convex_set, form)
+    if isinstance(convex_set, Product) and kind is Product:
+        return ProductForm(convex_set, shape)
+    if isinstance(convex_set, Penalty) and is_domain(convex_set):
+        inner = flat_set(convex_set.region, shape.structs)
+        return IndicatorForm(convex_set, inner) if kind is Indicator else PenaltyForm(convex_set, inner, shape)
+    return CompiledForm(convex_set, shape)
+
+
+class ProductForm(FlatSet):
+    """Product: one call per innermost block, each on its slice."""
+
+    def __init__(self, of: Product, shape: Shape):
+        super().__init__(of, shape.size)
+        self._blocks: list[tuple[FlatSet, slice]] = []
+        start = 0
+        for part, (like,) in of.parts(shape.structs):
+            form = flat_set(part, like)
+            self._blocks += [(block, slice(start + s.start, start + s.stop)) for block, s in form.blocks]
+            start += form.size
+        self._diameter: float | None = None
+
+    @property
+    def blocks(self) -> list[tuple[FlatSet, slice]]:
+        return self._blocks
+
+    def project(self, v: np.ndarray) -> np.ndarray:
+        self._require("project")
+        return self._join(v, [block.project(v[place]) for block, place in self._blocks])
+
+    def lmo(self, d: np.ndarray) -> np.ndarray:
+        self._require("lmo")
+        return self._join(d, [block.lmo(d[place]) for block, place in self._blocks])
+
+    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        self._require("project")
+        points, parts = zip(*(block.linearised(v[place]) for block, place in self._blocks), strict=True)
+
+        def inside(rows: np.ndarray) -> np.ndarray:
+            places = [(..., place) for _, place in self._blocks]
+            return np.concatenate([part(rows[place]) for part, place in zip(parts, places, strict=True)], axis=-1)
+
+        return self._join(v, points), inside
+
+    def violation(self, v: np.ndarray) -> float:
+        return math.hypot(*(block.violation(v[place]) for block, place in self._blocks))
+
+    def diameter(self) -> float:
+        if self._diameter is None:
+            self._diameter = math.hypot(*(block.diameter() for block, _ in self._blocks))
+        return self._diameter
+
+    def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
+        return self._join(v, [block.prox(v[place], step) for block, place in self._blocks])
+
+    def penalty(self, v: np.ndarray) -> float:
+        return math.fsum(block.penalty(v[place]) for block, place in self._blocks)
+
+    def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
+        answers = [block.best_response(y[place], gradient[place]) for block, place in self._blocks]
+        return sum(bound for bound, _ in answers), self._join(y, [point for _, point in answers])
+
+    def _join(self, v: np.ndarray, parts: list[np.ndarray] | tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.concatenate(parts, dtype=v.dtype)
+
+    def _require(self, oracle: str) -> None:
+        if oracle not in self.capabilities:
+            raise ValueError(self.of.missing(oracle))
+
+
+class Widened(Delegate):
+    """A form in float64 for vectors of another dtype."""
+
+    def project(self, v: np.ndarray) -> np.ndarray:
+        return self.inner.project(_wide(v)).astype(v.dtype)
+
+    def lmo(self, d: np.ndarray) -> np.ndarray:
+        return self.inner.lmo(_wide(d)).astype(d.dtype)
+
+    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        p, inside = self.inner.linearised(_wide(v))
+        return p.astype(v.dtype), lambda rows: inside(_wide(rows)).astype(rows.dtype)
+
+    def violation(self, v: np.ndarray) -> float:
+        return self.inner.violation(_wide(v))
+
+    def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
+        return self.inner.prox(_wide(v), step).astype(v.dtype)
+
+    def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
+        bound, point = self.inner.best_response(_wide(y), _wide(gradient))
+        return bound, point.astype(y.dtype)
+
+
+def _wide(v: np.ndarray) -> np.ndarray:
+    return v.astype(np.float64)

@@ -1,0 +1,121 @@
+"""FlatSet: a set over flat NumPy vectors, and what follows for every one of them from its oracles."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from bisaddle.sets.base import ConvexSet
+from bisaddle.trees import Number
+
+# (derivative of the projection) rows -> rows
+Linear = Callable[[np.ndarray], np.ndarray]
+# lengths whose squares, and the sums of these, neither overflow nor lose digits
+_SMALL, _LARGE = 1e-130, 1e130
+
+
+class FlatSet:
+    """A set over flat NumPy vectors: the leaves of its pytree raveled and joined in tree order.
+
+    of: the set; size: entries of the vector. The methods are those of ConvexSet: same answers, same errors, NaN in,
+    NaN out, the dtype kept. Answers are new arrays. It is for the host: not for use inside jit.
+
+        linearised(v)   (project(v), inside), inside(rows) = (the derivative of project at v) row, for each row
+    """
+
+    def __init__(self, of: ConvexSet, size: int):
+        self.of, self.size = of, size
+        self.capabilities = of.capabilities
+
+    @property
+    def blocks(self) -> "list[tuple[FlatSet, slice]]":
+        """The innermost blocks of a Product and where they lie; a set that is none is its only block."""
+        return [(self, slice(0, self.size))]
+
+    def project(self, v: np.ndarray) -> np.ndarray:
+        raise ValueError(self.of.missing("project"))
+
+    def lmo(self, d: np.ndarray) -> np.ndarray:
+        raise ValueError(self.of.missing("lmo"))
+
+    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        raise ValueError(self.of.missing("project"))
+
+    def violation(self, v: np.ndarray) -> float:
+        return length(v - self.project(v))
+
+    def diameter(self) -> float:
+        raise NotImplementedError
+
+    def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
+        return self.project(v)
+
+    def penalty(self, v: np.ndarray) -> float:
+        return 0.0
+
+    def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
+        if "lmo" in self.capabilities:
+            vertex = self.lmo(-gradient)
+            return float(gradient.dot(vertex - y)), vertex
+        steepness = length(gradient)
+        step = self.diameter() / (steepness if steepness > 0 else 1.0)
+        moved = self.project(y + step * gradient)
+        away = moved - y
+        return float(gradient.dot(away)) + steepness * length(away), moved
+
+
+class Delegate(FlatSet):
+    """A form that asks another one; a subclass says where it does not."""
+
+    def __init__(self, of: ConvexSet, inner: FlatSet):
+        super().__init__(of, inner.size)
+        self.inner = inner
+
+    def project(self, v: np.ndarray) -> np.ndarray:
+        return self.inner.project(v)
+
+    def lmo(self, d: np.ndarray) -> np.ndarray:
+        return self.inner.lmo(d)
+
+    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        return self.inner.linearised(v)
+
+    def violation(self, v: np.ndarray) -> float:
+        return self.inner.violation(v)
+
+    def diameter(self) -> float:
+        return self.inner.diameter()
+
+    def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
+        return self.inner.prox(v, step)
+
+    def penalty(self, v: np.ndarray) -> float:
+        return self.inner.penalty(v)
+
+    def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
+        return self.inner.best_response(y, gradient)
+
+
+def length(v: np.ndarray) -> float:
+    """|v|, which overflows only if it has to."""
+    divisor, scaled = scaled_length(v)
+    return divisor * scaled
+
+
+def scaled_length(v: np.ndarray) -> tuple[float, float]:
+    """(divisor, |v / divisor|), the divisor 1 unless squares of v would overflow or vanish."""
+    if not v.size:
+        return 1.0, 0.0
+    sizes = np.abs(v)
+    largest = float(sizes[sizes.argmax()])  # the first NaN, if there is one; argmax is several times as fast as max
+    if _SMALL < largest < _LARGE and v.dtype == np.float64:
+        return 1.0, math.sqrt(v.dot(v))
+    if largest == 0 or not largest < math.inf:
+        return 1.0, largest
+    v = v.astype(np.float64) / largest
+    return largest, math.sqrt(v.dot(v))
+
+
+def has_nan(v: np.ndarray) -> bool:
+    top = v[v.argmax()]
+    return bool(top != top)

@@ -1,0 +1,345 @@
+"""The simplex, the norm balls and the box over flat float64 vectors, in NumPy: nothing is compiled."""
+
+import math
+from math import prod
+
+import numpy as np
+
+from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
+from bisaddle.sets.base import Leaf, VectorSet
+from bisaddle.sets.box import Box
+from bisaddle.sets.capped import UnitSimplex
+from bisaddle.sets.flat_base import FlatSet, Linear, has_nan, scaled_length
+from bisaddle.sets.simplex import Simplex
+
+# sizes up to which a loop over Python's floats, or a sort, finds the threshold of a simplex fastest
+_LOOP, _SORT = 32, 500
+
+
+class VectorForm(FlatSet):
+    """The form of a VectorSet: one vector, or the slices of an array as rows, each a vector of its own.
+
+    A subclass writes one_project and one_lmo for a vector, each_project and each_lmo for an array of rows, and
+    derivative(v, p), with p = project(v), for both: a function of tangents with more axes in front.
+    """
+
+    def __init__(self, of: VectorSet, shape: tuple[int, ...]):
+        super().__init__(of, prod(shape))
+        axes = of._axes(len(shape))
+        places = np.moveaxis(
+            np.arange(self.size).reshape(shape), axes, range(len(shape) - len(axes), len(shape))
+        ).reshape(-1, prod(shape[a] for a in axes))
+        self.count, self.length = places.shape
+        self.places = None if np.array_equal(places.ravel(), np.arange(self.size)) else places
+        self.one = self.count == 1 and self.places is None
+
+    def rows(self, v: np.ndarray) -> np.ndarray:
+        """(..., size) -> (..., slices, size of a slice)"""
+        return v.reshape(*v.shape[:-1], self.count, self.length) if self.places is None else v[..., self.places]
+
+    def flat(self, rows: np.ndarray) -> np.ndarray:
+        if self.places is None:
+            return rows.reshape(*rows.shape[:-2], self.size)
+        v = np.empty((*rows.shape[:-2], self.size), rows.dtype)
+        v[..., self.places] = rows
+        return v
+
+    def project(self, v: np.ndarray) -> np.ndarray:
+        if self.one:
+            return self.one_project(v)
+        with np.errstate(all="ignore"):  # rows with infinities are met by NaN
+            return self.flat(self.each_project(self.rows(v)))
+
+    def lmo(self, d: np.ndarray) -> np.ndarray:
+        if self.one:
+            return self.one_lmo(d)
+        with np.errstate(all="ignore"):
+            return self.flat(self.each_lmo(self.rows(d)))
+
+    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        p = self.project(v)
+        if self.one:
+            return p, self.derivative(v, p)
+        with np.errstate(all="ignore"):
+            inside = self.derivative(self.rows(v), self.rows(p))
+        return p, lambda rows: self.flat(inside(self.rows(rows)))
+
+    def diameter(self) -> float:
+        return self.one_diameter() * math.sqrt(self.count)
+
+    def one_project(self, v: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def one_lmo(self, d: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def one_diameter(self) -> float:
+        raise NotImplementedError
+
+    def each_project(self, rows: np.ndarray) -> np.ndarray:
+        return np.stack([self.one_project(row) for row in rows])
+
+    def each_lmo(self, rows: np.ndarray) -> np.ndarray:
+        return np.stack([self.one_lmo(row) for row in rows])
+
+    def derivative(self, v: np.ndarray, p: np.ndarray) -> Linear:
+        raise NotImplementedError
+
+
+class RadiusForm(VectorForm):
+    """The form of a VectorSet whose only size is its radius."""
+
+    def __init__(self, of: Simplex | UnitSimplex | L1Ball | L2Ball, shape: tuple[int, ...], dtype: np.dtype):
+        super().__init__(of, shape)
+        self.radius = number(of.radius, dtype)
+
+
+class SimplexForm(RadiusForm):
+    """Simplex: v - t where it is positive, t by a sort or by Newton's method."""
+
+    def one_project(self, v: np.ndarray) -> np.ndarray:
+        return nearest_on_simplex(v, self.radius)
+
+    def each_project(self, rows: np.ndarray) -> np.ndarray:
+        return nearest_on_simplices(rows, self.radius)
+
+    def one_lmo(self, d: np.ndarray) -> np.ndarray:
+        place = d.argmin()
+        if d[place] != d[place]:
+            return np.full(d.shape, np.nan)
+        vertex = np.zeros(d.shape)
+        vertex[place] = self.radius
+        return vertex
+
+    def each_lmo(self, rows: np.ndarray) -> np.ndarray:
+        return vertices(rows, rows.argmin(axis=-1)[..., None], self.radius)
+
+    def one_diameter(self) -> float:
+        return math.sqrt(2.0) * self.radius if self.length > 1 else 0.0
+
+    def derivative(self, v: np.ndarray, p: np.ndarray) -> Linear:
+        return centring((p > 0).astype(np.float64))
+
+
+class UnitSimplexForm(SimplexForm):
+    """UnitSimplex: a clip, or the simplex."""
+
+    def one_project(self, v: np.ndarray) -> np.ndarray:
+        clipped = np.maximum(v, 0.0)
+        top = float(clipped[clipped.argmax()])
+        # a sum of entries this large need not be formed, and would overflow
+        if top <= self.radius and np.add.reduce(clipped) <= self.radius:
+            return clipped
+        return nearest_on_simplex(v, self.radius)
+
+    def each_project(self, rows: np.ndarray) -> np.ndarray:
+        clipped = np.maximum(rows, 0.0)
+        inside = clipped.sum(axis=-1, keepdims=True) <= self.radius
+        return np.where(inside, clipped, nearest_on_simplices(rows, self.radius))
+
+    def one_lmo(self, d: np.ndarray) -> np.ndarray:
+        vertex = super().one_lmo(d)
+        return vertex if not d[d.argmin()] >= 0 else np.zeros(d.shape)
+
+    def each_lmo(self, rows: np.ndarray) -> np.ndarray:
+        place = rows.argmin(axis=-1)[..., None]
+        return vertices(rows, place, np.where(np.take_along_axis(rows, place, -1) < 0, self.radius, 0.0))
+
+    def one_diameter(self) -> float:
+        return math.sqrt(2.0 if self.length > 1 else 1.0) * self.radius
+
+    def derivative(self, v: np.ndarray, p: np.ndarray) -> Linear:
+        inside = np.maximum(v, 0.0).sum(axis=-1, keepdims=True) <= self.radius
+        passed = 0.5 * (1 + np.sign(v))  # of a clip, at a tie the half of both sides, as JAX has it
+        centred = centring((p > 0).astype(np.float64))
+        return lambda rows: np.where(inside, passed * rows, centred(rows))
+
+
+class L1Form(RadiusForm):
+    """L1Ball: the simplex, on absolute values."""
+
+    def one_project(self, v: np.ndarray) -> np.ndarray:
+        sizes = np.abs(v)
+        # a sum of entries this large need not be formed, and would overflow
+        if sizes[sizes.argmax()] <= self.radius and np.add.reduce(sizes) <= self.radius:
+            return v.copy()
+        p = nearest_on_simplex(sizes, self.radius)
+        p *= np.sign(v)
+        return p
+
+    def each_project(self, rows: np.ndarray) -> np.ndarray:
+        sizes = np.abs(rows)
+        outside = np.sign(rows) * nearest_on_simplices(sizes, self.radius)
+        return np.where(sizes.sum(axis=-1, keepdims=True) <= self.radius, rows, outside)
+
+    def one_lmo(self, d: np.ndarray) -> np.ndarray:
+        place = np.abs(d).argmax()
+        entry = d[place]
+        if entry != entry:
+            return np.full(d.shape, np.nan)
+        vertex = np.zeros(d.shape)
+        vertex[place] = -self.radius if entry > 0 else self.radius
+        return vertex
+
+    def each_lmo(self, rows: np.ndarray) -> np.ndarray:
+        place = np.abs(rows).argmax(axis=-1)[..., None]
+        return vertices(rows, place, np.where(np.take_along_axis(rows, place, -1) > 0, -self.radius, self.radius))
+
+    def one_diameter(self) -> float:
+        return 2 * self.radius
+
+    def derivative(self, v: np.ndarray, p: np.ndarray) -> Linear:
+        sizes = np.abs(v)
+        inside = (sizes.max(axis=-1, keepdims=True) <= self.radius) & (
+            np.minimum(sizes, 2 * self.radius).sum(axis=-1, keepdims=True) <= self.radius
+        )
+        signs, centred = np.sign(v), centring((p != 0).astype(np.float64))
+        return lambda rows: np.where(inside, rows, signs * centred(signs * rows))
+
+
+class L2Form(RadiusForm):
+    """L2Ball and FreeBall: a rescaling."""
+
+    def one_project(self, v: np.ndarray) -> np.ndarray:
+        divisor, scaled = scaled_length(v)
+        if divisor * scaled <= self.radius:
+            return v.copy()
+        return self._to_sphere(v, divisor, scaled)
+
+    def _to_sphere(self, v: np.ndarray, divisor: float, scaled: float) -> np.ndarray:
+        if not scaled < math.inf:
+            return np.full(v.shape, np.nan)
+        # not v times the quotient of the numbers, which may underflow
+        p = v / scaled if divisor == 1 else v / divisor / scaled
+        p *= self.radius
+        return p
+
+    def each_project(self, rows: np.ndarray) -> np.ndarray:
+        units, lengths = directions(rows)
+        return np.where(lengths <= self.radius, rows, self.radius * units)
+
+    def one_lmo(self, d: np.ndarray) -> np.ndarray:
+        divisor, scaled = scaled_length(d)
+        if scaled == 0:
+            vertex = np.zeros(d.shape)
+            vertex[0] = self.radius
+            return vertex
+        return self._to_sphere(-d, divisor, scaled)
+
+    def each_lmo(self, rows: np.ndarray) -> np.ndarray:
+        units, lengths = directions(rows)
+        return self.radius * np.where(lengths == 0, np.arange(self.length) == 0, -units)
+
+    def one_diameter(self) -> float:
+        return 2 * self.radius
+
+    def derivative(self, v: np.ndarray, p: np.ndarray) -> Linear:
+        with np.errstate(all="ignore"):
+            units, lengths = directions(v)
+            inside, factors = lengths <= self.radius, self.radius / lengths
+            factors = np.where(inside, 1.0, factors)
+            units = np.where(inside, 0.0, units)
+        return lambda rows: factors * (rows - units * (units * rows).sum(axis=-1, keepdims=True))
+
+
+class BoxForm(FlatSet):
+    """Box and LinfBall: a clip."""
+
+    def __init__(self, of: Box | LinfBall, shape: tuple[int, ...], dtype: np.dtype):
+        super().__init__(of, prod(shape))
+        lower, upper = (of.lower, of.upper) if isinstance(of, Box) else (-np.asarray(of.radius), of.radius)
+        entries = lambda bound: np.broadcast_to(np.asarray(bound, dtype), shape).reshape(-1).astype(np.float64)
+        self.lower, self.upper = entries(lower), entries(upper)
+
+    def project(self, v: np.ndarray) -> np.ndarray:
+        p = np.maximum(v, self.lower)
+        return np.minimum(p, self.upper, out=p)
+
+    def lmo(self, d: np.ndarray) -> np.ndarray:
+        vertex = np.where(d > 0, self.lower, self.upper)
+        return np.where(np.isnan(d), d, vertex) if has_nan(d) else vertex
+
+    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        # 1 inside, 0 outside, at a tie the half of both sides, as JAX has it
+        weights = 0.25 * (1 + np.sign(v - self.lower)) * (1 + np.sign(self.upper - v))
+        return self.project(v), lambda rows: rows * weights
+
+    def diameter(self) -> float:
+        divisor, scaled = scaled_length(self.upper - self.lower)
+        return divisor * scaled
+
+
+def number(size: Leaf, dtype: np.dtype) -> float:
+    """A size of the set as JAX sees it: in the dtype of the vectors."""
+    return float(np.asarray(size).astype(dtype))
+
+
+def nearest_on_simplex(v: np.ndarray, radius: float) -> np.ndarray:
+    """max(v - t, 0) with t the root of sum max(v - t, 0) = radius; every number formed is within radius of 0."""
+    if v.size > _SORT:
+        top = float(v[v.argmax()])
+        if not top < math.inf:
+            return np.full(v.shape, np.nan)
+        p = v - top
+        left, before, t = p[p > -radius], v.size + 1, -radius
+        while left.size < before:  # Newton's method from the left: what is not positive once never becomes so again
+            before = left.size
+            t = (float(np.add.reduce(left)) - radius) / before
+            left = left[left > t]
+    else:
+        ascending = v.copy()
+        ascending.sort()
+        top = float(ascending[-1])  # a NaN comes last
+        if not top < math.inf:
+            return np.full(v.shape, np.nan)
+        if v.size > _LOOP:
+            descending = ascending[::-1] - top
+            means = np.add.accumulate(descending)
+            means -= radius
+            means /= np.arange(1.0, v.size + 1)
+            count = int(means.argmax()) + 1
+            t = (float(np.add.reduce(descending[:count])) - radius) / count  # in pairs, which rounds less
+        else:
+            t, total, count = -math.inf, 0.0, 0
+            for entry in reversed(ascending.tolist()):
+                entry -= top
+                if entry <= t:
+                    break
+                total += entry
+                count += 1
+                t = (total - radius) / count
+        p = v - top
+    p -= t
+    return np.maximum(p, 0.0, out=p)
+
+
+def nearest_on_simplices(rows: np.ndarray, radius: float) -> np.ndarray:
+    """nearest_on_simplex for every row, by one sort of each."""
+    ascending = np.sort(rows, axis=-1)
+    top = ascending[..., -1:]
+    means = np.add.accumulate(np.maximum(ascending[..., ::-1] - top, -radius), axis=-1)
+    t = ((means - radius) / np.arange(1.0, rows.shape[-1] + 1)).max(axis=-1, keepdims=True)
+    return np.maximum(rows - top - t, 0.0)  # a NaN in top or t is one everywhere
+
+
+def centring(active: np.ndarray) -> Linear:
+    """rows -> rows minus their mean over the active entries, and 0 at the others."""
+    share = active / np.maximum(active.sum(axis=-1, keepdims=True), 1)
+    return lambda rows: active * (rows - (share * rows).sum(axis=-1, keepdims=True))
+
+
+def directions(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """row / |row| and |row|, for every row."""
+    divisor = np.abs(rows).max(axis=-1, keepdims=True)
+    divisor = np.where((divisor > 0) & (divisor < math.inf), divisor, 1.0)
+    rows = rows / divisor
+    scaled = np.sqrt(np.square(rows).sum(axis=-1, keepdims=True))
+    return rows / np.where(scaled == 0, 1.0, scaled), divisor * scaled
+
+
+def vertices(rows: np.ndarray, place: np.ndarray, value: np.ndarray | float) -> np.ndarray:
+    """value at the place of every row, 0 elsewhere; NaN in the rows whose entry there is."""
+    spoiled = np.isnan(np.take_along_axis(rows, place, -1))
+    answer = np.zeros(rows.shape)
+    np.put_along_axis(answer, place, value, -1)
+    return np.where(spoiled, np.nan, answer)
