@@ -7,20 +7,26 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle, trees
-from bisaddle.methods.face_step import Pairs, face_direction, two_loops
-from bisaddle.methods.inner_solves import Cost, Inner, Memory, conjugate_gradients, evaluate, solve_lower
+from bisaddle.kernels import Kernels, Upper
+from bisaddle.methods.adaptive.face import PAIRS, Pairs, face_direction, two_loops
+from bisaddle.methods.adaptive.inner import Inner, Solver
+from bisaddle.methods.adaptive.inverse import Inverse
+from bisaddle.sets.flat import flat_set
 from tests.registry import PROBLEMS
 
 LINEAR_QUADRATICS = [name for name in PROBLEMS if name.startswith("linear-quadratic")]
-FREE = Cost(*(jnp.zeros((), jnp.int32) for _ in Cost._fields))
-ELSEWHERE = jnp.asarray(False)
 
 
-def unsolved(start):
-    """Inner variables to begin with; the gradients are not used elsewhere."""
-    gradients = (start.x, start.theta, start.y)
-    numbers = (jnp.zeros(()), jnp.asarray(1.0))
-    return Inner(start.theta, start.y, jnp.zeros_like(start.theta), start.theta, gradients, *numbers)
+def solver_of(problem, start):
+    """A solver that knows nothing yet, and recalls nothing."""
+    kernels = Kernels(problem, start)
+    return Solver(kernels, kernels.y_set, None, Inverse(kernels))
+
+
+def unsolved(kernels, start, mu_g=1.0):
+    """Inner variables to begin with; f and its gradients are not used elsewhere."""
+    x, theta, y = kernels.flat(start)
+    return Inner(theta, y, np.zeros_like(theta), theta, Upper(0.0, x, theta, y), 0.0, mu_g)
 
 
 def solved(problem, start, tol, **options):
@@ -73,90 +79,118 @@ def test_float32_is_certified_to_1e_4_and_stays_float32(name):
     assert float(bs.certify(problem, double).gap) <= 1e-4
 
 
-def test_the_state_keeps_its_form_and_is_the_same_under_jit_and_vmap():
+def test_a_step_of_one_s_own_is_refused_and_solve_is_named():
     problem, start, _ = PROBLEMS["linear-quadratic, nu > 0"](0)
     method = bs.methods.Adaptive()
-    state = method.init(problem, start)
-    after = jax.eval_shape(method.step, problem, state)
-    assert jax.tree.structure(after) == jax.tree.structure(state)
-    for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
-        assert (old.shape, old.dtype) == (new.shape, new.dtype)
+    with pytest.raises(ValueError, match="Adaptive is driven from the host.*use bs.solve.*FullyProjected"):
+        method.init(problem, start)
+    state = bs.methods.FullyProjected(bs.StepSizes(0.5, 0.5, 0.5, 0.5, 0.5, 0.0)).init(problem, start)
+    for step in (method.step, jax.jit(method.step), jax.vmap(method.step, (None, 0))):
+        with pytest.raises(ValueError, match="use bs.solve"):
+            step(problem, jax.tree.map(lambda leaf: leaf[None], state))
 
 
 def test_the_value_is_that_of_the_regularised_maximum_and_gx_its_gradient():
     """Against central differences of max_y f - mu/2 |y - y0|^2, with both inner problems solved to rounding."""
     problem, start, _ = PROBLEMS["linear-quadratic, nu > 0"](1)
-    mu, tight = jnp.asarray(0.7), jnp.asarray(1e-13)
-    inner, memory = unsolved(start), Memory(None, None)
 
-    @jax.jit
     def at(x):
-        found = evaluate(problem, x, inner, memory, ELSEWHERE, start.y, mu, tight, jnp.asarray(1.0), FREE)
+        solver = solver_of(problem, start)
+        warm = unsolved(solver.kernels, start)
+        found = solver.evaluate(x, warm, False, warm.y, mu=0.7, accuracy=1e-13, c_low=1.0)
         return found.value, found.Gx
 
-    x = start.x
-    direction = jnp.asarray(np.random.default_rng(0).normal(size=x.shape))
+    x = np.asarray(start.x)
+    direction = np.random.default_rng(0).normal(size=x.shape)
     h = 1e-5
     slope = (at(x + h * direction)[0] - at(x - h * direction)[0]) / (2 * h)
-    np.testing.assert_allclose(slope, jnp.vdot(at(x)[1], direction), rtol=1e-7)
+    np.testing.assert_allclose(slope, at(x)[1] @ direction, rtol=1e-7)
 
 
 def test_an_inexact_lower_solution_spoils_the_value_only_to_second_order():
     problem, start, _ = PROBLEMS["linear-quadratic, nu > 0"](2)
-    at = (start.x, unsolved(start), Memory(None, None), ELSEWHERE, start.y)
-    run = jax.jit(lambda R: evaluate(problem, *at, jnp.asarray(1.0), R, jnp.asarray(1.0), FREE))
-    exact, rough = run(jnp.asarray(1e-13)), run(jnp.asarray(1e-3))
-    off = float(jnp.linalg.norm(rough.inner.theta - exact.inner.theta))
-    assert abs(float(rough.value - exact.value)) <= 100 * (off**2 + 1e-12)
+
+    def at(accuracy):
+        solver = solver_of(problem, start)
+        warm = unsolved(solver.kernels, start)
+        return solver.evaluate(np.asarray(start.x), warm, False, warm.y, mu=1.0, accuracy=accuracy, c_low=1.0)
+
+    exact, rough = at(1e-13), at(1e-3)
+    off = np.linalg.norm(rough.inner.theta - exact.inner.theta)
+    assert off > 0
+    assert abs(rough.value - exact.value) <= 100 * (off**2 + 1e-12)
 
 
 def test_conjugate_gradients_and_newton_against_dense_solves():
     rng = np.random.default_rng(3)
     A = rng.normal(size=(9, 9))
-    H, b = jnp.asarray(A @ A.T + np.eye(9)), jnp.asarray(rng.normal(size=9))
-    w, r, products, least = jax.jit(lambda: conjugate_gradients(lambda v: H @ v, jnp.zeros(9), b, jnp.asarray(1e-12)))()
+    H, b = A @ A.T + np.eye(9), rng.normal(size=9)
+    lower = lambda x, theta, data: 0.5 * theta @ data @ theta
+    plain = bs.Problem(lambda x, theta, y, data: jnp.sum(theta), lower, bs.sets.Box(0.0, 1.0), None, jnp.asarray(H))
+    kernels = Kernels(plain, bs.Point(jnp.zeros(1), jnp.zeros(9), None))
+    w, r, products, least = kernels.solve(np.zeros(1), np.zeros(9), b, 1e-12)
     np.testing.assert_allclose(w, np.linalg.solve(H, b), atol=1e-10)
     np.testing.assert_allclose(b - H @ w, r, atol=1e-10)
-    assert products <= 20 and float(least) >= np.linalg.eigvalsh(H)[0] * (1 - 1e-9)
+    assert products <= 20 and least >= np.linalg.eigvalsh(H)[0] * (1 - 1e-9)
     problem, start, _ = PROBLEMS["logistic"](0)
-    g = oracle.lower_gradient(problem, start.x, start.theta)
-    at = (start.x, start.theta, g, jnp.asarray(1e-11), FREE)
-    theta, g, products, _, cost = jax.jit(lambda: solve_lower(problem, *at))()
-    assert float(trees.norm(oracle.lower_gradient(problem, start.x, theta))) <= 1e-11
-    np.testing.assert_allclose(g, oracle.lower_gradient(problem, start.x, theta), atol=1e-15)
-    assert int(cost.gradients) >= 1 and int(cost.hvps) == int(products) >= 1
+    solver = solver_of(problem, start)
+    x, theta, _ = solver.kernels.flat(start)
+    g = solver.kernels.lower_gradient(x, theta)
+    theta, g, products, least = solver.solve_lower(x, theta, g, 1e-11)
+    there = oracle.lower_gradient(problem, start.x, jnp.asarray(theta))
+    assert float(trees.norm(there)) <= 1e-11
+    np.testing.assert_allclose(g, there, atol=1e-15)
+    assert solver.cost.gradients >= 1 and solver.cost.hvps == products >= 1
+    assert least >= 0.1  # mu_g
 
 
 def test_the_two_loops_are_the_bfgs_formula():
     """B built densely from the same pairs, oldest first, from the scale of the newest."""
     rng = np.random.default_rng(4)
-    n, rows = 6, 20
+    n = 6
     A = rng.normal(size=(n, n))
     H = A @ A.T + np.eye(n)
-    s = np.zeros((rows, n))
-    s[:3] = rng.normal(size=(3, n))
+    s = rng.normal(size=(3, n))
     q = s @ H
-    usable = np.arange(rows) < 3
-    curvature = np.where(usable, np.sum(s * q, axis=1), 1.0)
+    curvature = np.sum(s * q, axis=1)
     v = rng.normal(size=n)
     B = curvature[0] / (q[0] @ q[0]) * np.eye(n)
     for i in (2, 1, 0):
         rho = 1 / curvature[i]
         left = np.eye(n) - rho * np.outer(s[i], q[i])
         B = left @ B @ left.T + rho * np.outer(s[i], s[i])
-    found = jax.jit(two_loops)(*(jnp.asarray(a) for a in (v, s, q, curvature, usable)))
-    np.testing.assert_allclose(found, B @ v, rtol=1e-10)
+    np.testing.assert_allclose(two_loops(v, s, q, curvature), B @ v, rtol=1e-10)
 
 
 def test_the_face_step_stays_in_the_set_and_is_the_projected_step_without_pairs():
-    box = bs.sets.Box(0.0, 1.0)
-    x, G = jnp.asarray([0.0, 0.5, 1.0]), jnp.asarray([1.0, -0.2, -3.0])
-    d0, d = face_direction(box.project, x, G, jnp.asarray(0.5), Pairs.empty(x))
+    x, G = np.array([0.0, 0.5, 1.0]), np.array([1.0, -0.2, -3.0])
+    box, pairs = flat_set(bs.sets.Box(0.0, 1.0), x), Pairs()
+    d0, d = face_direction(box.linearised, box.project, x, G, 0.5, pairs)
     np.testing.assert_array_equal(d, d0)
     np.testing.assert_allclose(d0, np.clip(x - 0.5 * G, 0, 1) - x)
-    pairs = Pairs.empty(x).with_pair(jnp.asarray([0.1, 0.2, 0.3]), jnp.asarray([0.1, 0.8, 0.3]))
-    _, d = face_direction(box.project, x, G, jnp.asarray(0.5), pairs)
+    pairs.add(np.array([0.1, 0.2, 0.3]), np.array([0.1, 0.8, 0.3]))
+    _, d = face_direction(box.linearised, box.project, x, G, 0.5, pairs)
     np.testing.assert_allclose(d, [0.0, 0.2 * 0.2 / 0.8, 0.0], atol=1e-15)  # only the middle coordinate is free
+
+
+def test_pairs_without_curvature_in_the_face_are_left_out():
+    x, G = np.array([0.0, 0.5, 1.0]), np.array([1.0, -0.2, -3.0])
+    box, pairs = flat_set(bs.sets.Box(0.0, 1.0), x), Pairs()
+    pairs.add(np.array([0.1, 0.2, 0.3]), np.array([0.1, 0.8, 0.3]))
+    pairs.add(np.array([0.3, 0.2, 0.3]), np.array([9.0, -0.1, 9.0]))  # <s, q> > 0, but not in the middle
+    d0, d = face_direction(box.linearised, box.project, x, G, 0.5, pairs)
+    np.testing.assert_allclose(d, [0.0, 0.2 * 0.2 / 0.8, 0.0], atol=1e-15)
+    pairs.clear()
+    pairs.add(np.array([0.3, 0.2, 0.3]), np.array([9.0, -0.1, 9.0]))
+    np.testing.assert_array_equal(face_direction(box.linearised, box.project, x, G, 0.5, pairs)[1], d0)
+
+
+def test_only_the_newest_pairs_are_kept():
+    pairs = Pairs()
+    for i in range(PAIRS + 3):
+        pairs.add(np.full(2, float(i)), np.full(2, -float(i)))
+    assert len(pairs) == PAIRS
+    assert [row[0] for row in pairs.s] == [*range(PAIRS + 2, 2, -1)] == [-row[0] for row in pairs.q]
 
 
 def test_bad_tolerances_are_named():

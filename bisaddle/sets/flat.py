@@ -14,7 +14,9 @@ from bisaddle.sets.capped import UnitSimplex
 from bisaddle.sets.flat_base import Delegate, Linear
 from bisaddle.sets.flat_base import FlatSet as FlatSet
 from bisaddle.sets.flat_compiled import CompiledForm, IndicatorForm, PenaltyForm, is_domain
+from bisaddle.sets.flat_divergences import ChiSquareForm, KLForm
 from bisaddle.sets.flat_forms import BoxForm, L1Form, L2Form, SimplexForm, UnitSimplexForm
+from bisaddle.sets.probability import ChiSquareBall, KLBall
 from bisaddle.sets.product import Product
 from bisaddle.sets.prox import Indicator, Penalty
 from bisaddle.sets.sections import FreeBall
@@ -30,6 +32,8 @@ FORMS: dict[type[ConvexSet], Callable[..., FlatSet]] = {
     FreeBall: L2Form,
     LinfBall: BoxForm,
     Box: BoxForm,
+    KLBall: KLForm,
+    ChiSquareBall: ChiSquareForm,
 }
 
 
