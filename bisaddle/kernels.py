@@ -36,10 +36,15 @@ class Upper(NamedTuple):
 
 
 class Solve(NamedTuple):
-    """w with g_theta_theta w = right side up to r; the products it took, and the least curvature met on the way."""
+    """w with g_theta_theta w = right + r; the products it took, and the least curvature met on the way.
+
+    right: as given, or -g_theta; cross: g_theta_x w, where it was asked for.
+    """
 
     w: Vector
     r: Vector
+    right: Vector
+    cross: Vector
     products: int
     least: float
 
@@ -82,9 +87,7 @@ class Kernels:
         data = sum(leaf.nbytes for leaf in jax.tree.leaves(self.part.data))
         self.heavy = data + (self.x.size + self.theta.size) * self.dtype.itemsize > LIGHT_BYTES
         self._upper = Program(_upper, "f and its gradients", self.part)
-        self._gradient = Program(_lower_gradient, "the gradient of g", self.part)
-        self._solve = Program(_conjugate_gradients, "conjugate gradients with the Hessian of g", self.part)
-        self._cross = Program(_cross_product, "the cross product of g", self.part)
+        self._lower = Program(_lower, "solves with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
         self._bends = Program(_bends, "how the gradients depend on theta", self.part)
         self._norms = Program(_norms, "norms of second derivatives", self.part)
@@ -105,37 +108,45 @@ class Kernels:
         return Upper(float(found[0]), found[1:first], found[first:second], found[second:])
 
     def lower_gradient(self, x: Vector, theta: Vector) -> Vector:
-        return self._gradient(np.concatenate([x, theta]))
-
-    def cross_product(self, x: Vector, theta: Vector, w: Vector) -> Vector:
-        """g_theta_x(x, theta) w"""
-        return self._cross(np.concatenate([x, theta, w]))
+        return -self.solve(x, theta, limit=0).right
 
     def hessian_product(self, x: Vector, theta: Vector, v: Vector) -> Vector:
         """g_theta_theta(x, theta) v: the residual of a solve that takes no step."""
-        return -self.solve(x, theta, np.zeros_like(v), 0.0, start=v, limit=0).r
+        return -self.solve(x, theta, np.zeros_like(v), start=v, limit=0).r
+
+    def cross_product(self, x: Vector, theta: Vector, w: Vector) -> Vector:
+        """g_theta_x(x, theta) w"""
+        return self.solve(x, theta, w, start=w, limit=-1, cross=True).cross
 
     def solve(
         self,
         x: Vector,
         theta: Vector,
-        right: Vector,
-        target: float,
+        right: Vector | None = None,
+        target: float = 0.0,
+        relative: float = 0.0,
+        *,
         start: Vector | None = None,
+        enough: float = 0.0,
         inverse: Any = None,
         limit: int | None = None,
+        cross: bool = False,
     ) -> Solve:
-        """Conjugate gradients for g_theta_theta(x, theta) w = right, until the residual is at most the target.
+        """Conjugate gradients for g_theta_theta(x, theta) w = right, until |r| <= max(target, relative |right|).
 
-        start: where to begin, at the price of a product (not counted); None is 0. inverse: a preconditioner, a matrix
-        for each of the blocks of theta. limit: products at most.
+        right: None is -g_theta(x, theta). start: where to begin, at the price of a product (not counted); None is 0.
+        enough: a right side this short is left alone. inverse: a preconditioner, a matrix for each of the blocks of
+        theta. limit: products at most; -1 leaves out that of the start too. cross: g_theta_x w as well.
         """
         size = theta.size
-        numbers = [target, 10 * size if limit is None else limit, start is not None]
-        begin = np.zeros_like(theta) if start is None else start
-        packed = np.concatenate([x, theta, begin, right, np.asarray(numbers, self.dtype)])
-        found = self._solve(packed, self.identity if inverse is None else inverse)
-        return Solve(found[:size], found[size : 2 * size], int(found[2 * size]), float(found[2 * size + 1]))
+        limit = 10 * size if limit is None else limit
+        numbers = (target, relative, enough, limit, start is not None, right is None, cross)
+        nothing = np.zeros_like(theta)
+        begin, given = nothing if start is None else start, nothing if right is None else right
+        packed = np.concatenate([x, theta, begin, given, np.array(numbers, self.dtype)])
+        found = self._lower(packed, self.identity if inverse is None else inverse)
+        w, r, right, along = found[:size], found[size : 2 * size], found[2 * size : 3 * size], found[3 * size : -2]
+        return Solve(w, r, right, along, int(found[-2]), float(found[-1]))
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
@@ -156,7 +167,7 @@ class Kernels:
     @cached_property
     def quadratic(self) -> bool:
         """Whether g is surely quadratic in theta: its Hessian product does not mention theta."""
-        return self.has_lower and _quadratic(self._solve.form, self._solve.kinds)
+        return self.has_lower and _quadratic(self._lower.form, self._lower.kinds)
 
 
 _QUADRATIC: dict[tuple, bool] = {}
@@ -212,34 +223,37 @@ def _upper(part: _Part, packed: Array) -> Array:
     return jnp.concatenate([jnp.reshape(value, 1).astype(packed.dtype), *joined])
 
 
-def _lower_gradient(part: _Part, packed: Array) -> Array:
-    return part.theta.join(oracle.lower_gradient(part, *part.split(packed, "x", "theta")))
+def _lower(part: _Part, packed: Array, inverse: Array) -> Array:
+    """All that is asked of g at one place: its gradient, a solve by conjugate gradients, its cross product.
 
-
-def _cross_product(part: _Part, packed: Array) -> Array:
-    return part.x.join(oracle.cross_product(part, *part.split(packed, "x", "theta", "theta")))
-
-
-def _conjugate_gradients(part: _Part, packed: Array, inverse: Array) -> Array:
-    """One product in the program, in the loop: its first pass may be that of the residual at the start."""
-    size = part.theta.size
+    The product stands in the program once, in the loop, whose first pass may be that of the residual at the start.
+    """
+    size, dtype = part.theta.size, packed.dtype
     x, theta = part.split(packed, "x", "theta")
     packed = packed[part.x.size + size :]
-    start, right, (target, limit, warm) = packed[:size], packed[size : 2 * size], packed[2 * size :]
+    start, given = packed[:size], packed[size : 2 * size]
+    target, relative, enough, limit, is_warm, of_gradient, with_cross = packed[2 * size :]
     blocks = inverse.shape[0]
-    order = block_order(part.theta, blocks) if blocks else None
-    straight = order is None or bool(np.all(order == np.arange(size)))
+    order = block_order(part.theta, blocks)
+    straight = bool(np.all(order == np.arange(size)))
 
     def preconditioned(r):
-        if order is None:
+        if not blocks:
             return r
         rows = (r if straight else r[order]).reshape(blocks, -1)
         z = jnp.einsum("bj,bji->bi", rows, inverse).ravel()  # symmetric: by columns is the faster way round
         return z if straight else jnp.zeros_like(r).at[order].set(z)
 
+    gradient = lambda: part.theta.join(oracle.lower_gradient(part, x, theta))
+    right = lax.cond(of_gradient > 0, lambda: -gradient(), lambda: given)
+    length = jnp.sqrt(right @ right)
+    target = jnp.maximum(target, relative * length)
+
     def unfinished(carry):
         _, r, _, _, _, count, sound = carry
-        return ((count < 0) | (jnp.sqrt(r @ r) > target)) & (count < limit) & sound
+        return (
+            ((count < 0) | ((jnp.sqrt(r @ r) > target) & ((length > enough) | (is_warm > 0)))) & (count < limit) & sound
+        )
 
     def one(carry):
         w, r, p, square, least, count, _ = carry
@@ -247,27 +261,22 @@ def _conjugate_gradients(part: _Part, packed: Array, inverse: Array) -> Array:
         first = count < 0  # p is the start: only the residual is wanted
         curvature = p @ Hp
         sound = first | (curvature > 0)  # or g is not convex here, or nothing is left but rounding
-        length = jnp.where(sound, square / jnp.where(sound & ~first, curvature, 1), 0)
-        length = jnp.where(first, 1, length)
-        w, r = jnp.where(first, w, w + length * p), r - length * Hp
+        step = jnp.where(sound, square / jnp.where(sound & ~first, curvature, 1), 0)
+        step = jnp.where(first, 1, step)
+        w, r = jnp.where(first, w, w + step * p), r - step * Hp
         z = preconditioned(r)
         new = r @ z
         least = jnp.minimum(least, jnp.where(sound & ~first, curvature / (p @ p), jnp.inf))
         return w, r, z + jnp.where(first, 0, new / square) * p, new, least, count + 1, sound
 
     z = preconditioned(right)
-    is_warm = warm > 0
-    carry = (
-        start,
-        right,
-        jnp.where(is_warm, start, z),
-        right @ z,
-        jnp.full((), jnp.inf, packed.dtype),
-        jnp.where(is_warm, -1, 0),
-        jnp.asarray(True),
-    )
+    begin = jnp.where(is_warm > 0, start, z)
+    count = jnp.where(is_warm > 0, -1, 0)
+    carry = (start, right, begin, right @ z, jnp.full((), jnp.inf, dtype), count, jnp.asarray(True))
     w, r, _, _, least, count, _ = lax.while_loop(unfinished, one, carry)
-    return jnp.concatenate([w, r, jnp.stack([count.astype(packed.dtype), least])])
+    along = lambda: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(w)))
+    cross = lax.cond(with_cross > 0, along, lambda: jnp.zeros(part.x.size, dtype))
+    return jnp.concatenate([w, r, right, cross, jnp.stack([count.astype(dtype), least])])
 
 
 def _column(part: _Part, packed: Array):

@@ -27,7 +27,7 @@ BUFFER_RECORDS = 256
 BUFFER_BYTES = 2**22
 # an iterate this much larger than the start and the exact theta*, w there is not coming back
 DIVERGENCE = 1e8
-# a block of at most so many steps is compiled lightly: it runs at a third of the speed, and is there a second earlier
+# a block of at most so many steps is compiled lightly: it runs at a third of the speed, and is there two seconds earlier
 FEW_STEPS = 100_000
 
 
@@ -133,9 +133,11 @@ def run_blocks(run: BlockRun, limits: Limits) -> Status:
                 return Status.DIVERGED if np.isfinite(sizes[i]) else Status.NONFINITE
             if reached % limits.every == 0 or reached == limits.max_steps:
                 share = (i + 1) / len(steps)
-                run.record(pick(states, i), before + share * (run.seconds - before))
+                state = pick(states, i)
+                run.record(state, before + share * (run.seconds - before))
                 status = run.judge(limits)
                 if status is not None:
+                    run.state = state  # what the block did after it is not asked for
                     break
     return status
 
@@ -181,9 +183,14 @@ def advance(problem: Problem, method: Method, state: State, steps: Number) -> St
     return steps_of(problem, method, state, steps)
 
 
-def steps_of(problem: Problem, method: Method, state: State, steps) -> State:
+def steps_of(problem: Problem, method: Method, state: State, steps, unroll: bool = True) -> State:
+    """unroll: faster to run, slower to compile."""
+
     def one(_, state):
         return method.step(problem, state)
+
+    if not unroll:
+        return lax.fori_loop(0, steps, one, state)
 
     def several(_, state):
         for _ in range(UNROLL):
@@ -201,18 +208,18 @@ def block_program(
     fixed = programs.on_device((problem, method))
     few = max_steps <= FEW_STEPS
     what = f"the steps of {method.name}"
-    block = programs.cached(_block, what, fixed, state, *numbers, capacity=capacity, light=few)
+    block = programs.cached(_block, what, fixed, state, *numbers, capacity=capacity, unroll=not few, light=few)
     return partial(block, fixed)
 
 
-def _block(fixed: tuple[Problem, Method], state: State, every, records, *, capacity: int):
+def _block(fixed: tuple[Problem, Method], state: State, every, records, *, capacity: int, unroll: bool):
     """The state at the end, and each recorded one in a buffer of length `capacity`."""
     problem, method = fixed
     buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
 
     def one_record(i, carry):
         state, buffer = carry
-        state = steps_of(problem, method, state, every)
+        state = steps_of(problem, method, state, every, unroll)
         return state, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, state)
 
     return lax.fori_loop(0, records, one_record, (state, buffer))
@@ -239,7 +246,7 @@ def last_within(problem: Problem, method: Method, state: State, steps: int, limi
 
 def iterates(state: State) -> PyTree:
     """What must not grow without bound; the rest of a state may well be large or infinite."""
-    return state.point, state.w
+    return state.x, state.theta, state.y, state.w
 
 
 def _traced_magnitude(tree: PyTree):

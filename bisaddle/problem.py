@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
@@ -25,7 +24,8 @@ def _as_arrays(tree: PyTree) -> PyTree:
     """Numbers and NumPy arrays become JAX arrays; anything else stays for the checks to name."""
 
     def convert(leaf):
-        return jnp.asarray(np.asarray(leaf)) if isinstance(leaf, np.ndarray | np.generic | float | int) else leaf
+        # not jnp.asarray, which compiles a program for every shape
+        return jax.device_put(np.asarray(leaf)) if isinstance(leaf, np.ndarray | np.generic | float | int) else leaf
 
     return jax.tree.map(convert, tree)
 

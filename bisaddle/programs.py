@@ -99,7 +99,8 @@ class Program:
         program = self.compiled.get(shapes)
         if program is None:
             program = self.compiled[shapes] = self._program(arrays, shapes)
-        return jax.tree.map(np.asarray, program(self.leaves, *arrays))
+        found = program(self.leaves, *arrays)
+        return np.asarray(found) if isinstance(found, jax.Array) else jax.tree.map(np.asarray, found)
 
     def _program(self, arrays: tuple, shapes: tuple) -> Any:
         function, form = self.function, self.form

@@ -99,8 +99,11 @@ class StepSizes(eqx.Module):
                 raise ValueError(f"StepSizes: {name} must be a number at each k, given shape {shape}")
             if any(traced(leaf) for leaf in jax.tree.leaves(schedule)):
                 continue
-            with jax.ensure_compile_time_eval():  # also when constructed inside the user's own jit
-                first = schedule(jnp.asarray(0, jnp.int32))
+            if isinstance(schedule, Constant):
+                first = schedule.value
+            else:
+                with jax.ensure_compile_time_eval():  # also when constructed inside the user's own jit
+                    first = schedule(jax.device_put(np.zeros((), np.int32)))
             if traced(first):  # a function that closes over a traced value
                 continue
             first = np.asarray(first)

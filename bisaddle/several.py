@@ -123,7 +123,8 @@ def _blocks_to_end(runs: list[BlockRun], limits: Limits) -> None:
         steps = min(to_look, affordable if pace else 4 * UNROLL)
         arguments = (states, np.int64(steps), active)
         what = f"the steps of {method.name}"
-        program = cached(_advance_all, what, fixed, *arguments, light=max_steps <= FEW_STEPS)
+        few = max_steps <= FEW_STEPS
+        program = cached(_advance_all, what, fixed, *arguments, unroll=not few, light=few)
         clock = time.perf_counter()
         states = jax.block_until_ready(program(fixed, *arguments))
         elapsed = time.perf_counter() - clock
@@ -153,12 +154,12 @@ def best_of(results: list[Result]) -> Result:
     return replace(best, starts=tuple(results))
 
 
-def _advance_all(fixed: tuple[Problem, Method], states: PyTree, steps: Array, active: Array) -> PyTree:
+def _advance_all(fixed: tuple[Problem, Method], states: PyTree, steps: Array, active: Array, *, unroll: bool) -> PyTree:
     """Each active state `steps` further."""
     problem, method = fixed
 
     def one(state, is_active):
-        return lax.cond(is_active, lambda s: steps_of(problem, method, s, steps), lambda s: s, state)
+        return lax.cond(is_active, lambda s: steps_of(problem, method, s, steps, unroll), lambda s: s, state)
 
     return jax.vmap(one)(states, active)
 

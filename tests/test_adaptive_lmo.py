@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
+from bisaddle.methods.adaptive.coordinates import Atoms, LowRank, Space, movable
 from bisaddle.methods.base import able
-from bisaddle.methods.coordinates import Atoms, Space, _with_vertex, first_chart
+from bisaddle.sets.flat import flat_set
 
 L1 = bs.sets.L1Ball(2.0)
 
@@ -23,27 +24,30 @@ def only_project(a_set, diameter):
 # --- coordinates ------------------------------------------------------------------------------------------------------
 
 
+def ravel(tree):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
 def test_pull_is_the_transpose_of_x_of():
     rng = np.random.default_rng(0)
     x_set = bs.sets.Product({"a": only_lmo(L1, 4.0), "b": (bs.sets.Box(0.0, 1.0), only_lmo(L1, 4.0))})
     x = {"a": jnp.zeros(3), "b": (jnp.full(2, 0.5), jnp.zeros((2, 2)))}
-    chart, z = first_chart(x_set, x)
-    rows = tuple(None if a is None else Atoms(jnp.asarray(rng.normal(size=a.rows.shape)), a.used) for a in chart)
-    space = Space(x_set, x, rows)
-    z, G = jnp.asarray(rng.normal(size=z.shape)), jax.tree.map(lambda v: jnp.asarray(rng.normal(size=v.shape)), x)
-    left = float(space.pull(G) @ z)
-    right = sum(float(jnp.sum(g * v)) for g, v in zip(jax.tree.leaves(G), jax.tree.leaves(space.x_of(z)), strict=True))
-    np.testing.assert_allclose(left, right, rtol=1e-13)
+    space = Space(flat_set(x_set, x), ravel(x))
+    atoms = [part for part in space.parts if isinstance(part, Atoms)]
+    assert len(atoms) == space.lmos == 2 and space.has_atoms
+    for part in atoms:
+        part.rows = rng.normal(size=part.rows.shape)
+    z, G = rng.normal(size=space.first(ravel(x)).shape), rng.normal(size=9)
+    np.testing.assert_allclose(space.pull(G) @ z, G @ space.x_of(z), rtol=1e-13)
+    np.testing.assert_array_equal(space.pull(G)[space.slices[1]], G[3:5])  # the box moves by itself
 
 
 def test_the_first_chart_holds_the_start():
     x_set = bs.sets.Product({"a": only_lmo(L1, 4.0), "b": bs.sets.Box(0.0, 1.0)})
-    x = {"a": jnp.array([0.3, -0.5]), "b": jnp.array([0.2])}
-    chart, z = first_chart(x_set, x)
-    space = Space(x_set, x, chart)
-    found = space.x_of(z)
-    np.testing.assert_array_equal(found["a"], x["a"])
-    np.testing.assert_array_equal(found["b"], x["b"])
+    x = ravel({"a": jnp.array([0.3, -0.5]), "b": jnp.array([0.2])})
+    space = Space(flat_set(x_set, {"a": jnp.zeros(2), "b": jnp.zeros(1)}), x)
+    z = space.first(x)
+    np.testing.assert_array_equal(space.x_of(z), x)
     np.testing.assert_array_equal(space.project(z), z)
 
 
@@ -52,15 +56,48 @@ def test_the_first_chart_holds_the_start():
 def test_a_new_vertex_leaves_x_where_it_is(weights, used):
     """A free slot, a slot without weight, or the two lightest joined."""
     rng = np.random.default_rng(1)
-    c = jnp.array(weights) * jnp.array(used)
-    c = c / jnp.sum(c)
-    atoms, vertex = Atoms(jnp.asarray(rng.normal(size=(3, 4))), jnp.array(used)), jnp.arange(4.0)
-    grown, new = _with_vertex(vertex, atoms, c)
-    np.testing.assert_allclose(new @ grown.rows, c @ atoms.rows, rtol=1e-14)
-    np.testing.assert_allclose(jnp.sum(new), 1, rtol=1e-15)
-    slot = int(np.flatnonzero(np.all(np.asarray(grown.rows) == np.arange(4.0), axis=1))[0])
-    assert bool(grown.used[slot]) and float(new[slot]) == 0
-    assert np.all(np.asarray(grown.used)[np.asarray(new) > 0])
+    c = np.array(weights) * np.array(used)
+    c = c / np.sum(c)
+    atoms, vertex = Atoms(flat_set(only_lmo(L1, 4.0), np.zeros(4)), np.zeros(4)), np.arange(4.0)
+    atoms.rows, atoms.used = rng.normal(size=(3, 4)), np.array(used)
+    x = c @ atoms.rows
+    new = atoms.add(vertex, c)
+    np.testing.assert_allclose(new @ atoms.rows, x, rtol=1e-14)
+    np.testing.assert_allclose(np.sum(new), 1, rtol=1e-15)
+    slot = int(np.flatnonzero(np.all(atoms.rows == np.arange(4.0), axis=1))[0])
+    assert atoms.used[slot] and new[slot] == 0
+    assert np.all(atoms.used[new > 0])
+
+
+def test_slots_not_in_use_get_no_weight():
+    """The projection is that on the simplex over the others, and so is its derivative."""
+    rng = np.random.default_rng(7)
+    atoms = Atoms(flat_set(only_lmo(L1, 4.0), np.zeros(6)), np.zeros(6))
+    atoms.used = np.array([True, False, True, True, False, True, True, False])
+    simplex, used, c = flat_set(bs.sets.Simplex(), np.zeros(5)), atoms.used, rng.normal(size=8)
+    wanted = np.zeros(8)
+    wanted[used] = simplex.project(c[used])
+    np.testing.assert_allclose(atoms.project(c), wanted, atol=1e-15)
+    ahead, inside = atoms.linearised(c)
+    np.testing.assert_allclose(ahead, wanted, atol=1e-15)
+    rows = rng.normal(size=(3, 8))
+    moved = np.zeros((3, 8))
+    moved[:, used] = simplex.linearised(c[used])[1](rows[:, used])
+    np.testing.assert_allclose(inside(rows), moved, atol=1e-14)
+
+
+def test_a_vertex_is_added_only_where_it_promises_more_than_the_atoms():
+    x = np.array([0.5, 0.0])
+    space = Space(flat_set(only_lmo(L1, 4.0), x), x)
+    z, G = space.first(x), np.array([1.0, 0.0])
+    vertices = space.vertices(G)
+    np.testing.assert_allclose(vertices[0], [-2.0, 0.0])
+    gap, size = space.gap(z, x, G, vertices)
+    np.testing.assert_allclose([gap, size], [2.5, 2.5 / 4.0])
+    grown = space.grow(z, x, G, vertices)
+    np.testing.assert_allclose(space.x_of(grown), x)
+    np.testing.assert_allclose(space.pull(G) @ np.eye(len(grown))[1], -2.0)  # the vertex is at hand now
+    assert space.grow(grown, x, G, vertices) is None
 
 
 # --- low rank ---------------------------------------------------------------------------------------------------------
@@ -112,6 +149,19 @@ def test_the_derivative_of_a_low_rank_projection_projects_on_its_manifold(a_set)
     np.testing.assert_allclose(D(D(a)), D(a), atol=1e-10)
     U, _, W = np.linalg.svd(np.asarray(a_set.project(v)))
     np.testing.assert_allclose(np.sum((U[:, :4] @ W[:4]) * np.asarray(D(a))), 0, atol=1e-10)
+
+
+def test_large_spectral_sets_move_by_their_leading_part():
+    rng = np.random.default_rng(8)
+    ball = bs.sets.NuclearBall(4.0)
+    small, large = (movable(flat_set(ball, jnp.zeros(shape))) for shape in ((200, 128), (200, 129)))
+    assert small.of is ball and isinstance(large.of, LowRank) and large.of.count == 16
+    v = np.asarray(low_rank(rng, 200, 129, 3, 0.0))
+    u, s, w = np.linalg.svd(v, full_matrices=False)
+    expected = (u * np.asarray(bs.sets.L1Ball(4.0).project(jnp.asarray(s)))) @ w
+    np.testing.assert_allclose(large.project(v.ravel()), expected.ravel(), atol=1e-10)
+    box = flat_set(bs.sets.Box(0.0, 1.0), jnp.zeros((200, 129)))
+    assert movable(box) is box
 
 
 # --- solving ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """What Adaptive remembers: places to begin from, an inverse Hessian, and what a function does not depend on."""
 
+from itertools import islice
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +9,13 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle
-from bisaddle.methods.dense_inverse import FREE, MOST, Inverse
-from bisaddle.methods.inner_solves import Cost, Inner, Memory, conjugate_gradients, evaluate
-from bisaddle.methods.recall import ENTRIES, PLACES, Recall
-from bisaddle.structure import depends, quadratic_lower
+from bisaddle.flat import Shape
+from bisaddle.kernels import MOST, Kernels, matrix_blocks
+from bisaddle.methods.adaptive.inverse import FREE, Inverse
+from bisaddle.methods.adaptive.recall import ENTRIES, PLACES, Recall
+from bisaddle.structure import depends
 from tests.registry import PROBLEMS
+from tests.test_adaptive import solver_of, unsolved
 
 
 def test_affine_theta_and_w_are_recalled_exactly_where_the_places_reach():
@@ -20,27 +24,36 @@ def test_affine_theta_and_w_are_recalled_exactly_where_the_places_reach():
     plane, A, B, line = rng.normal(size=(2, 5)), rng.normal(size=(5, 7)), rng.normal(size=(3, 7)), rng.normal(size=3)
     place = lambda a, b, c: (np.array([a, b]) @ plane, c * line)
     answers = lambda x, y: (1 + x @ A, x @ A**2 + y @ B - 2)
-    recall = None
+    recall = Recall()
     for a, b, c in ((1, 0, 1e-6), (2, 1e-3, 0.1), (0, 1, 3), (1e-4, -1, 1), (1, 1, 1)):
         x, y = place(a, b, c)
-        parts = [jnp.asarray(part) for part in (x, y, *answers(x, y))]
-        recall = Recall.at(*parts) if recall is None else recall.with_place(*parts)
-    assert recall is not None
+        recall.add(x, y, *answers(x, y))
     x, y = place(0.3, -0.7, 2.0)
     theta, w = answers(x, y)
-    zero = jnp.zeros(7)
-    np.testing.assert_allclose(recall.theta_at(jnp.asarray(x), zero), theta, atol=1e-6)
-    np.testing.assert_allclose(recall.w_at(jnp.asarray(x), jnp.asarray(y), zero), w, atol=1e-6)
+    np.testing.assert_allclose(recall.theta_at(x), theta, atol=1e-6)
+    np.testing.assert_allclose(recall.w_at(x, y), w, atol=1e-6)
 
 
 def test_one_place_and_equal_places_are_recalled_as_they_are():
-    x, y, theta = jnp.arange(3.0), jnp.ones(2), {"a": jnp.ones((2, 2)), "b": jnp.zeros(3)}
-    recall = Recall.at(x, y, theta, theta)
-    assert recall is not None and Recall.at(x, y, jnp.zeros(ENTRIES // PLACES), None) is None
+    x, y, theta = np.arange(3.0), np.ones(2), np.array([1.0, 1, 1, 1, 0, 0, 0])
+    recall = Recall()
+    assert Recall.fits(x, y, theta, theta) and not Recall.fits(x, y, np.zeros(ENTRIES // PLACES), np.zeros(0))
     for _ in range(PLACES + 2):
-        found = recall.theta_at(x + 1, theta)
-        jax.tree.map(np.testing.assert_array_equal, found, theta)
-        recall = recall.with_place(x, y, theta, theta)
+        recall.add(x, y, theta, theta)
+        np.testing.assert_array_equal(recall.theta_at(x + 1), theta)
+        np.testing.assert_array_equal(recall.w_at(x + 1, y - 1), theta)
+
+
+def test_what_lies_too_far_back_is_forgotten():
+    """The first place contradicts the others, which lie on a line; at the newest its own answer is given."""
+    recall = Recall()
+    recall.add(np.full(2, 0.5), np.zeros(0), np.full(3, 1e6), np.full(3, 1e6))
+    for i in range(PLACES):
+        assert np.max(np.abs(recall.theta_at(np.full(2, -1.0)))) > 1e3
+        recall.add(np.full(2, float(i)), np.zeros(0), np.full(3, 2.0 * i), np.full(3, -float(i)))
+        np.testing.assert_array_equal(recall.theta_at(np.full(2, float(i))), np.full(3, 2.0 * i))
+    np.testing.assert_allclose(recall.theta_at(np.full(2, -1.0)), np.full(3, -2.0), rtol=1e-6)
+    np.testing.assert_allclose(recall.w_at(np.full(2, -1.0), np.zeros(0)), np.full(3, 1.0), rtol=1e-6)
 
 
 def tasks_problem(coupling):
@@ -60,68 +73,103 @@ def tasks_problem(coupling):
 @pytest.mark.parametrize("coupling", [0.0, 0.5])
 def test_the_inverse_is_bought_at_its_price_and_only_where_blocks_are_separate(coupling):
     problem = tasks_problem(coupling)
-    x, theta = jnp.zeros(10), jnp.zeros((30, 10))
-    assert theta.size > MOST
-    inverse = Inverse.unknown(theta)
-    assert inverse is not None
-    step = jax.jit(lambda inverse: inverse.renewed(problem, x, theta))
-    inverse = inverse.after(jnp.asarray(10 + FREE)).after(jnp.asarray(FREE))
-    kept, paid = step(inverse)
-    assert int(paid) == 0 and int(kept.excess) == 10
-    bought, paid = step(inverse.after(jnp.asarray(1 + FREE)))
-    assert int(paid) == 11
+    start = bs.Point(jnp.zeros(10), jnp.zeros((30, 10)), None)
+    kernels = Kernels(problem, start)
+    x, theta, _ = kernels.flat(start)
+    assert theta.size > MOST and kernels.blocks == 30
+    inverse = Inverse(kernels)
+    unknown = np.asarray(inverse.matrices)
+    np.testing.assert_array_equal(unknown, np.tile(np.eye(10), (30, 1, 1)))
+    inverse.after(10 + FREE)
+    inverse.after(FREE)
+    assert inverse.renew(x, theta) == 0 and inverse.excess == 10
+    inverse.after(1 + FREE)
+    assert inverse.renew(x, theta) == 11
     if coupling:
-        np.testing.assert_array_equal(bought.matrices, inverse.matrices)
-        assert int(step(bought.after(jnp.asarray(1000)))[1]) == 0  # and never again
+        np.testing.assert_array_equal(inverse.matrices, unknown)
+        inverse.after(1000)
+        assert inverse.renew(x, theta) == 0  # and never again
         return
-    np.testing.assert_allclose(bought.matrices, np.linalg.inv(problem.data), rtol=1e-8, atol=1e-10)
-    product = lambda v: oracle.hessian_product(problem, x, theta, v)
-    right = jnp.asarray(np.random.default_rng(2).normal(size=(30, 10)))
-    solved = jax.jit(lambda inverse: conjugate_gradients(product, 0 * right, right, jnp.asarray(1e-10), inverse))
-    w, _, products, _ = solved(bought)
-    np.testing.assert_allclose(product(w), right, atol=1e-9)
-    assert int(products) <= 2 < int(solved(inverse)[2])
+    assert inverse.excess == 0
+    np.testing.assert_allclose(inverse.matrices, np.linalg.inv(problem.data), rtol=1e-8, atol=1e-10)
+    right = np.random.default_rng(2).normal(size=300)
+    solved = kernels.solve(x, theta, right, 1e-10, inverse=inverse.matrices)
+    product = oracle.hessian_product(problem, start.x, start.theta, jnp.asarray(solved.w.reshape(30, 10)))
+    np.testing.assert_allclose(product, right.reshape(30, 10), atol=1e-9)
+    assert solved.products <= 2 < kernels.solve(x, theta, right, 1e-10, inverse=unknown).products
+
+
+def test_an_inverse_that_would_not_be_positive_definite_is_not_taken():
+    lower = lambda x, theta, data: 0.5 * jnp.sum(data * theta**2)
+    diagonal = jnp.asarray([1.0, 2.0, -3.0])
+    problem = bs.Problem(lambda x, theta, y, data: jnp.sum(theta), lower, bs.sets.Box(0.0, 1.0), None, diagonal)
+    kernels = Kernels(problem, bs.Point(jnp.zeros(1), jnp.zeros(3), None))
+    inverse = Inverse(kernels)
+    inverse.after(100)
+    assert inverse.renew(np.zeros(1), np.zeros(3)) == 3 and inverse.excess == 0
+    np.testing.assert_array_equal(inverse.matrices, np.eye(3)[None])
 
 
 def test_small_lower_levels_have_one_inverse_and_large_ones_none():
-    theta = {"a": jnp.zeros((4, 3)), "b": jnp.zeros(5)}
-    whole = Inverse.unknown(theta)
-    assert whole is not None and whole.matrices.shape == (1, 17, 17)
-    jax.tree.map(np.testing.assert_array_equal, whole.times(theta), theta)
-    diagonal = Inverse.unknown(jnp.zeros(MOST + 1))
-    assert diagonal is not None and diagonal.matrices.shape == (MOST + 1, 1, 1)
-    assert Inverse.unknown(jnp.zeros((2, MOST + 1))) is None
-    assert Inverse.unknown(jnp.zeros((10**4, MOST))) is None
-    assert Inverse.unknown({"a": jnp.zeros((3, MOST)), "b": jnp.zeros(5)}) is None
-    assert Inverse.unknown(None) is None
+    problem = tasks_problem(0.0)
+
+    def matrices(theta):
+        kernels = Kernels(problem, bs.Point(jnp.zeros(10), theta, None))
+        assert matrix_blocks(Shape.of(theta)) == kernels.blocks == len(kernels.identity)
+        return Inverse(kernels).matrices
+
+    whole = matrices({"a": jnp.zeros((4, 3)), "b": jnp.zeros(5)})
+    np.testing.assert_array_equal(whole, np.eye(17)[None])
+    assert matrices(jnp.zeros(MOST + 1)).shape == (MOST + 1, 1, 1)
+    for none in (
+        jnp.zeros((2, MOST + 1)),
+        jnp.zeros((10**4, MOST)),
+        {"a": jnp.zeros((3, MOST)), "b": jnp.zeros(5)},
+        None,
+    ):
+        assert len(matrices(none)) == 0
 
 
-@pytest.mark.parametrize("name", ["linear-quadratic, nu > 0", pytest.param("logistic", marks=pytest.mark.slow)])
+def test_a_lower_level_too_large_for_an_inverse_is_solved_without():
+    lower = lambda x, theta, data: 0.5 * jnp.sum(data * theta**2)
+    diagonal = jnp.asarray(np.random.default_rng(3).uniform(1, 2, (2, MOST + 1)))
+    problem = bs.Problem(lambda x, theta, y, data: jnp.sum(theta), lower, bs.sets.Box(0.0, 1.0), None, diagonal)
+    start = bs.Point(jnp.zeros(1), jnp.zeros(diagonal.shape), None)
+    kernels = Kernels(problem, start)
+    x, theta, _ = kernels.flat(start)
+    inverse = Inverse(kernels)
+    inverse.after(10**6)
+    assert inverse.renew(x, theta) == 0
+    right = np.random.default_rng(4).normal(size=theta.size)
+    solved = kernels.solve(x, theta, right, 1e-10, inverse=inverse.matrices)
+    np.testing.assert_allclose(solved.w, right / np.ravel(diagonal), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["linear-quadratic, nu > 0", "logistic"])
 def test_what_is_known_at_a_place_gives_the_same_evaluation_for_fewer_calls(name):
     """A new centre at the same x, from the variables found there: told so, and not."""
     problem, start, _ = PROBLEMS[name](0)
-    gradients = (start.x, start.theta, start.y)
-    numbers = (jnp.zeros(()), jnp.asarray(0.5))
-    unsolved = Inner(start.theta, start.y, jnp.zeros_like(start.theta), start.theta, gradients, *numbers)
-    free = Cost(*(jnp.zeros((), jnp.int32) for _ in Cost._fields))
 
-    @jax.jit
     def at(warm, stays, y0, accuracy):
-        memory, mu, c_low = Memory(None, None), jnp.asarray(0.3), jnp.asarray(1.0)
-        return evaluate(problem, start.x, warm, memory, stays, y0, mu, accuracy, c_low, free)
+        """The evaluation, and what it cost."""
+        solver = solver_of(problem, start)
+        x, _, y = solver.kernels.flat(start)
+        warm = unsolved(solver.kernels, start, 0.5) if warm is None else warm
+        found = solver.evaluate(x, warm, stays, y if y0 is None else y0, mu=0.3, accuracy=accuracy, c_low=1.0)
+        return found, solver.cost
 
-    tight = jnp.asarray(1e-9)
-    rough = at(unsolved, jnp.asarray(False), start.y, jnp.asarray(1e-2))
-    told, untold = (at(rough.inner, jnp.asarray(stays), start.y, tight) for stays in (True, False))
-    assert int(told.cost.gradients) == int(untold.cost.gradients) - 1  # theta moves on, and f_theta with it
+    tight = 1e-9
+    rough, _ = at(None, False, None, 1e-2)
+    (told, cost), (untold, full) = (at(rough.inner, stays, None, tight) for stays in (True, False))
+    assert cost.gradients == full.gradients - 1  # theta moves on, and f_theta with it
     np.testing.assert_allclose(told.Gx, untold.Gx, rtol=1e-9, atol=1e-12)
-    first = at(unsolved, jnp.asarray(False), start.y, tight)
-    told, untold = (at(first.inner, jnp.asarray(stays), first.inner.y, tight) for stays in (True, False))
-    assert int(told.cost.gradients) == int(untold.cost.gradients) - 2
-    assert int(told.cost.hvps) == int(untold.cost.hvps)
+    first, _ = at(None, False, None, tight)
+    (told, cost), (untold, full) = (at(first.inner, stays, first.inner.y, tight) for stays in (True, False))
+    assert cost.gradients == full.gradients - 2
+    assert cost.hvps == full.hvps
     np.testing.assert_allclose(told.value, untold.value, rtol=1e-12)
     np.testing.assert_allclose(told.Gx, untold.Gx, rtol=1e-9, atol=1e-12)
-    g_theta = oracle.lower_gradient(problem, start.x, told.inner.theta)
+    g_theta = oracle.lower_gradient(problem, start.x, jnp.asarray(told.inner.theta))
     np.testing.assert_allclose(told.inner.g_theta, g_theta, atol=1e-13)
 
 
@@ -146,20 +194,19 @@ def test_what_a_function_depends_on():
 
 
 def test_a_lower_level_is_quadratic_if_its_hessian_is_constant():
-    for name, wanted in (("linear-quadratic, nu > 0", True), ("logistic", False)):
+    for name, wanted in (("linear-quadratic, nu > 0", True), ("logistic", False), ("wavy saddle", False)):
         problem, start, _ = PROBLEMS[name](0)
-        assert quadratic_lower(problem, start.x, start.theta) is wanted
+        assert Kernels(problem, start).quadratic is wanted
 
 
 def test_a_run_stops_at_the_step_that_meets_the_goal():
     """Not at the next multiple of the steps between two looks; the trace has it."""
     problem, start, _ = PROBLEMS["linear-quadratic, nu > 0"](0)
     result = bs.solve(problem, start, tol=1e-6, progress=False)
-    method = bs.methods.Adaptive(1e-6)
-    state, gaps = method.init(problem, start), []
-    step = jax.jit(method.step)
-    for _ in range(result.steps):
-        state = step(problem, state)
-        gaps.append(float(state.gap))
-    assert result.status is bs.Status.CERTIFIED and gaps[-1] <= 1e-6 < min(gaps[:-1])
+    kernels = Kernels(problem, start)
+    looks = bs.methods.Adaptive(1e-6).looks(problem, kernels, *kernels.flat(start))
+    gaps = {look.k: look.gap for look in islice(looks, len(set(result.trace.k) - {0}))}
+    assert list(gaps) == [*range(1, result.steps + 1)]
+    assert result.status is bs.Status.CERTIFIED
+    assert gaps.pop(result.steps) <= 1e-6 < min(gaps.values())
     assert int(result.trace.k[-1]) == result.steps

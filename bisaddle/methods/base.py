@@ -13,7 +13,7 @@ from bisaddle import trees
 from bisaddle.kernels import Kernels
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
-from bisaddle.sets.base import ConvexSet
+from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.product import Product
 from bisaddle.validate import require_oracle
 
@@ -230,9 +230,15 @@ def require_group(method: str, steps: StepSizes, group: tuple[str, ...], part: s
 
 
 def counter() -> Array:
-    return jnp.asarray(np.zeros((), np.int32))
+    return jax.device_put(np.zeros((), np.int32))
 
 
 def unaliased(tree: PyTree) -> PyTree:
     """Arrays of their own, so that no two fields of a state share a buffer or a weak type."""
-    return jax.tree.map(lambda a: jnp.array(a, dtype=a.dtype, copy=True), tree)
+
+    def own(a: Array) -> Array:
+        if traced(a) or not a.is_fully_addressable:
+            return jnp.array(a, dtype=a.dtype, copy=True)
+        return jax.device_put(np.array(a), a.sharding)  # nothing to compile
+
+    return jax.tree.map(own, tree)

@@ -40,7 +40,10 @@ def as_sampler(sampler) -> Sampler:
 
 def first_key(seed: Leaf | None) -> Array:
     """None is the seed 0."""
-    return jax.random.key_data(jax.random.key(0 if seed is None else jnp.asarray(seed)))
+    seed = np.zeros((), np.uint32) if seed is None else seed
+    if isinstance(seed, np.ndarray) and seed.shape == () and jax.config.jax_default_prng_impl == "threefry2x32":  # pyright: ignore[reportAttributeAccessIssue]
+        return jax.device_put(np.array([0, seed], np.uint32))  # as below, with nothing to compile
+    return jax.random.key_data(jax.random.key(jnp.asarray(seed)))
 
 
 def step_keys(state: SampledState, count: int) -> Array:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,21 @@ _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 _ENOUGH = 1e-3 * _EPS**0.5
 _LEAST = 1e-4 * _EPS  # weights below move p by less than rounding does
 _WIDEST = 0.9 * math.log(np.finfo(np.float64).max)
+
+
+class _Trial(NamedTuple):
+    """The p that sums to 1 for a weight, and what its neighbours follow from."""
+
+    weight: float
+    t: float
+    p: np.ndarray
+    response: np.ndarray
+    total: float  # of the response
+    slope: np.ndarray
+    mean: float  # of the slope, weighted by the response
+    centred: np.ndarray  # the slope less its mean
+    value: float  # the divergence, and its decrease by the weight
+    spread: float
 
 
 class DivergenceForm(VectorForm):
@@ -68,61 +84,62 @@ class DivergenceForm(VectorForm):
             return self._boundary(v - v[v.argmax()])
 
     def _boundary(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """_solve where the divergence is the radius, for v whose largest entry is 0."""
-        ones, radius = self.ones, self.radius
-        off = v - self.q
-        # some p_i is at least q_i, and some at most: t lies between the extremes of v - q
-        left, right = float(off[off.argmin()]), float(off[off.argmax()])
-        last: tuple = ()
+        """_solve where the divergence is the radius, for v whose largest entry is 0.
+
+        p = at(v, weight)(t): t makes p sum to 1, the weight, searched on a logarithmic scale, makes the divergence the
+        radius. One linear step then removes what both searches left over.
+        """
+        radius = self.radius
+        last = None
 
         def log_excess(log_weight: float) -> tuple[float, float]:
-            """log(divergence / radius) and its derivative, at the t that makes p sum to 1."""
+            """log(divergence / radius) and its derivative."""
             nonlocal last
-            weight = math.exp(log_weight)
-            at = self.at(v, weight)
-            # where one coordinate alone reaches 1, the sum is at least 1
-            single = v - 1 - weight * self.vertex_slope
-            least = max(float(single[single.argmax()]), left)
-            if last:
-                t = last[1] - last[6] * (weight - last[0])
-            else:  # of f'(p / q) = p / q - 1, whose p may be negative
-                share = self.q / (self.q + weight)
-                t = float(share.dot(off) / share.dot(ones))
-            t = min(max(t, least), right)
-            for _ in range(100):  # Newton's method on a convex function: from the left at the latest after a step
-                p, response = at(t)
-                total, surplus = response.dot(ones), p.dot(ones) - 1
-                following = max(t + surplus / total, least) if total > 0 else least
-                if abs(surplus) <= _ENOUGH or following == t:
-                    break
-                t = following
-            slope = self.slope(p)
-            mean = response.dot(slope) / (total if total > 0 else 1.0)
-            centred = slope - mean
-            value = max(self.value(p, slope), _TINY)
-            spread = response.dot(centred * centred)
-            last = (weight, t, p, response, slope, centred, mean, total, value, spread)
-            rounding = 4 * _EPS * np.abs(p * slope).dot(ones)
-            if abs(value - radius) <= max(rounding, _ENOUGH * radius):
+            last = self._trial(v, math.exp(log_weight), last)
+            rounding = 4 * _EPS * float(np.abs(last.p * last.slope).dot(self.ones))
+            if abs(last.value - radius) <= max(rounding, _ENOUGH * radius):
                 return 0.0, 0.0
-            return math.log(value / radius), -weight * spread / value
+            return math.log(last.value / radius), -last.weight * last.spread / last.value
 
         # far away p - q is nearly q (v - mean) / weight
-        mean = self.q.dot(v)
-        guess = math.sqrt(self.q.dot((v - mean) ** 2) / (2 * radius))
+        guess = math.sqrt(float(self.q.dot((v - self.q.dot(v)) ** 2)) / (2 * radius))
+        # the divergence is at most (range of v + 1) / weight
         most = min((1 - float(v[v.argmin()])) / radius, 1e300)
         found = decreasing_root(log_excess, math.log(_LEAST), math.log(max(most, 2 * _LEAST)), _log(guess))
-        if found != found:
-            return (np.full(v.shape, np.nan),) * 3
-        if math.exp(found) != last[0]:
-            log_excess(found)
-        weight, _, p, response, _, centred, mean, total, value, spread = last
-        # one linear step removes what both searches left over
-        surplus = p.dot(ones) - 1
-        excess = value - radius - mean * surplus
-        step = excess / spread if spread > 0 else 0.0
-        p = p - response * (surplus / (total if total > 0 else 1.0) + centred * step)
-        return np.maximum(p, 0.0), np.where(p > 0, response, 0.0), centred
+        if last is None or last.weight != math.exp(found):
+            last = self._trial(v, math.exp(found), last)
+        surplus = float(last.p.dot(self.ones)) - 1
+        step = (last.value - radius - last.mean * surplus) / _positive(last.spread)
+        p = last.p - last.response * (surplus / last.total + last.centred * step)
+        return np.maximum(p, 0.0), np.where(p > 0, last.response, 0.0), last.centred
+
+    def _trial(self, v: np.ndarray, weight: float, last: "_Trial | None") -> "_Trial":
+        """The p of a weight: Newton's method for the t with sum p = 1, from where the last trial has it."""
+        at, off = self.at(v, weight), v - self.q
+        # where one coordinate alone reaches 1 the sum is at least 1; and some p_i is at least q_i, some at most
+        single = v - 1 - weight * self.vertex_slope
+        least = max(float(single[single.argmax()]), float(off[off.argmin()]))
+        if last is not None:
+            t = last.t - last.mean * (weight - last.weight)
+        else:  # of f'(p / q) = p / q - 1, whose p may be negative
+            share = self.q / (self.q + weight)
+            t = float(share.dot(off) / share.dot(self.ones))
+        t = min(max(t, least), float(off[off.argmax()]))
+        p, response = at(t)
+        total = _positive(float(response.dot(self.ones)))
+        for _ in range(100):  # the sum is convex in t: after one step it is at least 1, and t only grows
+            surplus = float(p.dot(self.ones)) - 1
+            following = max(t + surplus / total, least)
+            if abs(surplus) <= _ENOUGH or following == t:
+                break
+            t = following
+            p, response = at(t)
+            total = _positive(float(response.dot(self.ones)))
+        slope = self.slope(p)
+        mean = float(response.dot(slope)) / total
+        centred = slope - mean
+        value, spread = max(self.value(p, slope), _TINY), float(response.dot(centred * centred))
+        return _Trial(weight, t, p, response, total, slope, mean, centred, value, spread)
 
     def one_lmo(self, d: np.ndarray) -> np.ndarray:
         first = int(d.argmin())
@@ -253,7 +270,7 @@ class ChiSquareForm(DivergenceForm):
         scaled = np.where(active, cost / level, 0.0)
         centred = scaled - float(kept.dot(scaled)) / mass
         variance = float(kept.dot(centred**2)) / mass
-        tilt = math.sqrt(max(mass * (1 + self.whole_radius) - 1, 0.0) / (variance if variance > 0 else 1.0))
+        tilt = math.sqrt(max(mass * (1 + self.whole_radius) - 1, 0.0) / _positive(variance))
         return kept * np.maximum(1 - tilt * centred, 0.0)
 
 
@@ -308,3 +325,7 @@ def _within_simplex(bound: float, size: int) -> float:
 
 def _log(number: float) -> float:
     return math.log(number) if number > 0 else -math.inf
+
+
+def _positive(number: float) -> float:
+    return number if number > 0 else 1.0

@@ -234,11 +234,15 @@ class L2Form(RadiusForm):
         return 2 * self.radius
 
     def derivative(self, v: np.ndarray, p: np.ndarray) -> Linear:
-        with np.errstate(all="ignore"):
+        if v.ndim == 1:
+            divisor, scaled = scaled_length(v)
+            if divisor * scaled <= self.radius:
+                return np.array
+            units, factors = p / self.radius, self.radius / divisor / scaled
+        else:
             units, lengths = directions(v)
-            inside, factors = lengths <= self.radius, self.radius / lengths
-            factors = np.where(inside, 1.0, factors)
-            units = np.where(inside, 0.0, units)
+            inside = lengths <= self.radius
+            units, factors = np.where(inside, 0.0, units), np.where(inside, 1.0, self.radius / lengths)
         return lambda rows: factors * (rows - units * (units * rows).sum(axis=-1, keepdims=True))
 
 

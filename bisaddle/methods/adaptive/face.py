@@ -57,21 +57,13 @@ def face_direction(
 def two_loops(v: Vector, s: Vector, q: Vector, curvature: Vector) -> Vector:
     """B v by the two loops of L-BFGS over the pairs, newest first, from the scale <s, q> / <q, q> of the newest.
 
-    The loops run over the pairs' products with each other, small triangular recursions, instead of over vectors:
+    Each loop is a triangular system in the pairs' products with each other, c_i = <s_i, q_i>:
 
-        a_i = (<s_i, v> - sum_{j<i} a_j <s_i, q_j>) / c_i,     b_i from the oldest likewise
+        sum_{j<=i} <s_i, q_j> a_j = <s_i, v>,      sum_{j>=i} <s_j, q_i> (a_j - b_j) = c_i a_i - <q_i, v>
     """
-    count = len(curvature)
-    sq = s @ q.T  # <s_i, q_j>
-    sv = s @ v
-    a = np.zeros(count, v.dtype)
-    for i in range(count):
-        a[i] = (sv[i] - sq[i, :i] @ a[:i]) / curvature[i]
+    products = np.tril(s @ q.T)
+    a = np.linalg.solve(products, s @ v)
     v = v - a @ q
     square = q[0] @ q[0]
     v = v * (curvature[0] / square if square > 0 else curvature[0])
-    qv = q @ v
-    gain = np.zeros(count, v.dtype)  # a - b
-    for i in reversed(range(count)):
-        gain[i] = a[i] - (qv[i] + sq[i + 1 :, i] @ gain[i + 1 :]) / curvature[i]
-    return v + gain @ s
+    return v + np.linalg.solve(products.T, curvature * a - q @ v) @ s

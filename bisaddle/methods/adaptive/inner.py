@@ -81,12 +81,10 @@ class Solver:
         tight = max(c_low * accuracy * min(1.0, warm.mu_g), floor)
         theta, g_theta, least, f_known = warm.theta, warm.g_theta, np.inf, stays
         if kernels.has_lower:
-            if not stays:
-                theta = theta if recall is None else recall.theta_at(x)
-                g_theta = kernels.lower_gradient(x, theta)
-                cost.gradients += 1
+            if not stays and recall is not None:
+                theta = recall.theta_at(x)
             cost.hvps += self.inverse.renew(x, theta)
-            theta, g_theta, products, least = self.solve_lower(x, theta, g_theta, tight)
+            theta, g_theta, products, least = self.solve_lower(x, theta, tight, g_theta if stays else None)
             self.inverse.after(products)
             f_known = stays and products == 0
         upper = warm.upper
@@ -98,11 +96,12 @@ class Solver:
         w, Gx, value = warm.w, upper.f_x, upper.value
         if kernels.has_lower:
             w = w if recall is None else recall.w_at(x, y)
-            solved = kernels.solve(x, theta, upper.f_theta, tight, start=w, inverse=self.inverse.matrices)
+            inverse = self.inverse.matrices
+            solved = kernels.solve(x, theta, upper.f_theta, tight, start=w, inverse=inverse, cross=True)
             w = solved.w
             self.inverse.after(solved.products)
             least = min(least, solved.least)
-            Gx = Gx - kernels.cross_product(x, theta, w)
+            Gx = Gx - solved.cross
             value -= float(w @ g_theta)
             cost.hvps += solved.products + 1
             cost.cross_products += 1
@@ -114,26 +113,36 @@ class Solver:
             recall.add(x, y, theta, w)
         return found
 
-    def solve_lower(self, x: Vector, theta: Vector, g: Vector, target: float) -> tuple[Vector, Vector, int, float]:
-        """(theta, g_theta, products, least curvature met): conjugate gradients until |g_theta| <= target, g at first.
+    def solve_lower(
+        self, x: Vector, theta: Vector, target: float, g: Vector | None = None
+    ) -> tuple[Vector, Vector, int, float]:
+        """(theta, g_theta, products, least curvature met): conjugate gradients until |g_theta| <= target.
+
+        g: g_theta at first, if it is known.
 
         Where g is not surely quadratic in theta, inside Newton's method: a step is halved until it shortens the
         gradient by a tenth of itself; none that does is the rounding floor.
         """
         kernels, cost = self.kernels, self.cost
         inverse = self.inverse.matrices
-        length, all_products, least = norm(g), 0, np.inf
-        if kernels.quadratic:  # what is left of the system is the gradient
-            if not length > target:
-                return theta, g, 0, least
-            solved = kernels.solve(x, theta, -g, target, inverse=inverse)
-            cost.hvps += solved.products
+        if g is not None and not norm(g) > target:
+            return theta, g, 0, np.inf
+        # what is left of the system of a quadratic is the gradient; else only a part of it is
+        aims = (target, 0.0) if kernels.quadratic else (0.5 * target, 1e-3)
+        right = None if g is None else -g
+        solved = kernels.solve(x, theta, right, *aims, enough=target, inverse=inverse)
+        cost.gradients += g is None
+        cost.hvps += solved.products
+        if kernels.quadratic:
             return theta + solved.w, -solved.r, solved.products, solved.least
-        for _ in range(NEWTON_STEPS):
+        g = -solved.right
+        length, all_products, least = norm(g), 0, np.inf
+        for i in range(NEWTON_STEPS):
             if not length > target:
                 break
-            solved = kernels.solve(x, theta, -g, max(0.5 * target, 1e-3 * length), inverse=inverse)
-            cost.hvps += solved.products
+            if i > 0:
+                solved = kernels.solve(x, theta, -g, *aims, inverse=inverse)
+                cost.hvps += solved.products
             all_products += solved.products
             least = min(least, solved.least)
             step = 2.0

@@ -9,10 +9,10 @@ ENTRIES = 2**25  # of all rows together; beyond, a solve begins where the last o
 
 
 class Recall:
-    """The last evaluations, the newest first, each a flat row."""
+    """The last evaluations, the newest first, each a flat row: the places (x, y), and theta and w there."""
 
     def __init__(self) -> None:
-        self.places: list[tuple[Vector, Vector, Vector, Vector]] = []
+        self.filled = 0
 
     @staticmethod
     def fits(*parts: Vector) -> bool:
@@ -20,37 +20,37 @@ class Recall:
         return PLACES * sum(part.size for part in parts) <= ENTRIES
 
     def add(self, x: Vector, y: Vector, theta: Vector, w: Vector) -> None:
-        self.places = [(x, y, theta, w), *self.places[: PLACES - 1]]
+        place = np.concatenate([x, y])
+        if not self.filled:
+            empty = lambda row: np.zeros((PLACES, row.size), row.dtype)
+            self.places, self.theta, self.w = empty(place), empty(theta), empty(w)
+        for rows, new in ((self.places, place), (self.theta, theta), (self.w, w)):
+            rows[1:] = rows[:-1]
+            rows[0] = new
+        self.filled = min(self.filled + 1, PLACES)
 
     def theta_at(self, x: Vector) -> Vector:
         """theta*(x) as an affine combination of places that comes closest to x has it."""
-        return self._combined([place[0] for place in self.places], x, 2)
+        return self._combined(x, self.theta)
 
     def w_at(self, x: Vector, y: Vector) -> Vector:
         """The same for w, which depends on x and on y."""
-        return self._combined([np.concatenate(place[:2]) for place in self.places], np.concatenate([x, y]), 3)
+        return self._combined(np.concatenate([x, y]), self.w)
 
-    def _combined(self, known: list[Vector], here: Vector, part: int) -> Vector:
-        first = self.places[0][part]
-        if len(known) == 1:
-            return first
-        known_rows = np.array(known)
-        weights = affine_weights(known_rows[1:] - known_rows[0], here - known_rows[0])
-        answers = np.array([place[part] for place in self.places[1:]])
-        return first + weights @ (answers - first)
+    def _combined(self, here: Vector, answers: Vector) -> Vector:
+        known, answers = self.places[: self.filled, : here.size], answers[: self.filled]
+        if self.filled == 1:
+            return answers[0].copy()
+        weights = affine_weights(known[1:] - known[0], here - known[0])
+        return answers[0] + weights @ (answers[1:] - answers[0])
 
 
 def affine_weights(steps: Vector, step: Vector) -> Vector:
     """c with step = steps' c nearly, by least squares; steps of every size count alike."""
     length = np.sqrt(np.einsum("ij,ij->i", steps, steps))
-    usable = length > 0
-    length = np.where(usable, length, 1)
+    length[length == 0] = 1  # its row of zeros gets no weight
     unit = steps / length[:, None]
     normal = unit @ unit.T
-    ridge = 1e4 * np.finfo(steps.dtype).eps
-    np.fill_diagonal(normal, normal.diagonal() + np.where(usable, ridge, 1))
-    try:
-        weights = np.linalg.solve(normal, unit @ step) / length
-    except np.linalg.LinAlgError:
-        weights = np.full_like(length, np.nan)
-    return weights if np.all(np.isfinite(weights)) else np.zeros_like(weights)
+    normal.flat[:: len(normal) + 1] += 1e4 * np.finfo(steps.dtype).eps
+    weights = np.linalg.solve(normal, unit @ step) / length
+    return weights if np.isfinite(weights @ weights) else np.zeros_like(weights)

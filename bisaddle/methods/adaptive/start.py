@@ -35,17 +35,15 @@ def first_look(solver: Solver, x: Vector, theta: Vector, y: Vector, mu_g: float)
     rough = 1e-2 * min(1.0, mu_g)
     w = g_theta = theta
     if kernels.has_lower:
-        g_theta = kernels.lower_gradient(x, theta)
-        cost.gradients += 1
-        theta, g_theta, products, _ = solver.solve_lower(x, theta, g_theta, rough)
+        theta, g_theta, products, _ = solver.solve_lower(x, theta, rough)
         solver.inverse.after(products)
     upper = kernels.upper(x, theta, y)
     cost.gradients += 1
     Gx = upper.f_x
     if kernels.has_lower:
-        solved = kernels.solve(x, theta, upper.f_theta, rough, inverse=solver.inverse.matrices)
+        solved = kernels.solve(x, theta, upper.f_theta, rough, inverse=solver.inverse.matrices, cross=True)
         w = solved.w
-        Gx = Gx - kernels.cross_product(x, theta, w)
+        Gx = Gx - solved.cross
         cost.hvps += solved.products
         cost.cross_products += 1
         solver.inverse.after(solved.products)
@@ -77,7 +75,7 @@ def first_weight(solver: Solver, x_set: FlatSet, x: Vector, inner: Inner, Gx: Ve
         g_theta = kernels.lower_gradient(probe, theta)
         cost.gradients += 1
         target = max(1e-2 * min(1.0, inner.mu_g), 0.1 * norm(g_theta))
-        theta, *_ = solver.solve_lower(probe, theta, g_theta, target)
+        theta, *_ = solver.solve_lower(probe, theta, target, g_theta)
     there = kernels.upper(probe, theta, y).f_y
     cost.gradients += 1
     cost.projections += 5
