@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import time
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,9 @@ import numpy as np
 from adaptive_families import FAMILIES, HARD, Case, cases
 
 import bisaddle as bs
-from bisaddle.solve import advance
+from bisaddle import programs
+from bisaddle.kernels import Kernels
+from bisaddle.methods.adaptive.method import Search
 
 jax.config.update("jax_enable_x64", True)
 GOALS = (1e-2, 1e-4, 1e-6, 1e-8)
@@ -96,7 +99,7 @@ def run(case: Case, tol: float) -> Run:
     limits = {"max_steps": STEPS, "max_seconds": SECONDS, "every": every, "measure": measure}
     result = bs.solve(problem, start, method, tol=tol, **limits, callback=uncertifiable, progress=False)
     seconds = time.perf_counter() - clock
-    trace = result.trace
+    trace = result.trace.certified
     calls = trace.gradients + trace.hvps + trace.cross_products
     best = np.fmin.accumulate(trace.gap)
     reached = [np.flatnonzero(best <= goal) for goal in GOALS]
@@ -113,6 +116,7 @@ def measure(chosen: list[Case], out: Path | None) -> list[Run]:
     for case in chosen:
         if case.structure != structure:
             jax.clear_caches()
+            programs.clear()
             structure = case.structure
         for tol in TOLS:
             found.append(run(case, tol))
@@ -154,14 +158,14 @@ def summary(found: list[Run]) -> str:
 def inspect(case: Case, tol: float, every: int, looks: int) -> None:
     """The state of the method along a run."""
     problem, start, *_ = case.make()
-    method = bs.methods.Adaptive(np.asarray(tol))
-    state = method.init(problem, start)
-    names = ("mode", "gap", "target", "mu", "mu_g", "age", "tries", "tau", "length", "c_low", "accuracy", "L_y")
-    print("k value " + " ".join(names))
-    for _ in range(looks):
-        numbers = " ".join(f"{name} {float(getattr(state, name)):.3g}" for name in names)
-        print(f"{int(state.k)} {float(state.value):.9g} {numbers} pairs {int(state.pairs.filled)}")
-        state = advance(problem, method, state, every)
+    kernels = Kernels(problem, start)
+    search = Search(problem, kernels, *kernels.flat(start), tol)
+    names = ("gap", "target", "mu", "age", "idle", "tau", "c_low", "accuracy")
+    for look in islice(search.steps(), 0, every * looks, every):
+        numbers = " ".join(f"{name} {getattr(search, name):.3g}" for name in names)
+        inner = search.here.inner
+        print(f"{look.k} {search.here.value:.9g} {numbers} mu_g {inner.mu_g:.3g} L_y {inner.L_y:.3g}", end=" ")
+        print(f"pairs {len(search.pairs)}")
 
 
 def named(name: str) -> Case:

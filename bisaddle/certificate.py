@@ -14,6 +14,7 @@ from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import FlatSet
+from bisaddle.threads import one_blas_thread
 from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at, require_oracle
 from bisaddle.worst_value import worst_value
@@ -118,7 +119,8 @@ def certify(
     check_oracles(problem, measure)
     kernels = Kernels(problem, point)
     certifier = Certifier(problem, kernels, measure, sigma, tau)
-    return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
+    with one_blas_thread():
+        return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
 
 
 def check_measure(measure: str, sigma: Number, tau: Number) -> None:
@@ -195,7 +197,7 @@ class Certifier:
             in_corner = norm(y - corner) <= 1e-6 * y_set.diameter()
             y_violation = y_set.violation(y)
             value -= y_set.penalty(y)
-            worst, worst_error = worst_value(kernels, y_set, x, solved.theta, y, upper)
+            worst, worst_error = worst_value(kernels, y_set, x, solved.theta, y, upper, solved.accuracy)
         return Certificate(
             x_gap=self._x_gap(x, solved.Gx),
             y_gap=self._y_gap(y, upper.f_y),

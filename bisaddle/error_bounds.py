@@ -22,8 +22,11 @@ def gradient_errors(solved: Implicit, mu_g: float | None, matrices: bool) -> tup
     if mu_g is None:
         mu_g = solved.least_curvature()
     x, theta, y, w = solved.x, solved.theta, solved.y, solved.w
-    # theta* lies within |g_theta| / mu_g of theta: J is taken at both ends of that step down the gradient
-    ends = np.stack([theta, theta - solved.g_theta / theta.dtype.type(mu_g)])
+    # theta* lies within |g_theta| / mu_g of theta: J is taken at both ends of that step down the gradient, or at one
+    # where they are so near that it is the same
+    ends = [theta, theta - solved.g_theta / theta.dtype.type(mu_g)]
+    near = solved.lower_residual / mu_g <= kernels.eps**0.5 * (1 + norm(theta))
+    ends = np.stack(ends[:1] if near and kernels.heavy else ends)
     lower = solved.lower_residual + 4 * kernels.eps * norm(solved.product(theta))
     linear = solved.linear_residual + 4 * kernels.eps * norm(upper.f_theta)
     if matrices:

@@ -30,9 +30,7 @@ class Shape:
     def of(cls, tree: PyTree) -> "Shape":
         """Of a pytree of arrays, numbers or jax.ShapeDtypeStruct."""
         leaves, structure = jax.tree.flatten(tree)
-        # as JAX would have them: without jax_enable_x64 a float64 is a float32
-        dtypes = tuple(np.dtype(jnp.result_type(_dtype(leaf), float)) for leaf in leaves)
-        return cls(structure, tuple(tuple(np.shape(leaf)) for leaf in leaves), dtypes)
+        return cls(structure, tuple(tuple(np.shape(leaf)) for leaf in leaves), tuple(map(_dtype, leaves)))
 
     @cached_property
     def size(self) -> int:
@@ -96,4 +94,6 @@ class Shape:
 
 
 def _dtype(leaf: Any) -> np.dtype:
-    return np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    """As JAX has it: without jax_enable_x64 a float64 is a float32."""
+    given = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    return np.dtype(jnp.result_type(jax.dtypes.canonicalize_dtype(given), float))

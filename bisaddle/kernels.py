@@ -332,7 +332,7 @@ def _norms(part: _Part, packed: Array, ends: Array) -> tuple[Array, Array]:
 
 
 def _operator_norm(linear, first: Array) -> Array:
-    """|A|, from below, by a power iteration on A'A that ends when it no longer grows by a twentieth."""
+    """|A|, from below, by a power iteration on A'A that ends when it no longer grows by a tenth."""
     _, transpose = jax.vjp(linear, first)
 
     def unit(v):
@@ -346,5 +346,5 @@ def _operator_norm(linear, first: Array) -> Array:
 
     v, _ = unit(first)
     zero = jnp.zeros((), first.dtype)
-    unfinished = lambda carry: ((carry[3] < 3) | (carry[1] > 1.05 * carry[2])) & (carry[3] < POWER)
-    return lax.while_loop(unfinished, one, (v, zero, zero, 0))[1]
+    unfinished = lambda carry: (carry[1] > 1.1 * carry[2]) & (carry[3] < POWER)
+    return lax.while_loop(unfinished, one, (v, zero, zero - 1, 0))[1]

@@ -80,7 +80,7 @@ def solve(
     with (
         Progress(progress, method.name, max_steps) as bar,
         watched(Watch(bar.compiling, deadline)) as watch,
-        one_blas_thread(not kernels.heavy),
+        one_blas_thread(),
     ):
         limits = Limits(None if tol is None else float(tol), max_steps, deadline, every, sparse, callback, bar)
         certifier = Certifier(problem, kernels, measure, sigma, tau)

@@ -1,4 +1,4 @@
-"""Small dense algebra on one thread: those of a BLAS wait for each other longer than they work."""
+"""NumPy's algebra on one thread: those of its BLAS wait for each other longer than they work on vectors of this size."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from threadpoolctl import ThreadpoolController
 
 @cache
 def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+    """Of the BLAS that NumPy brings; of every one where it uses the system's. XLA's decompositions keep their threads."""
+    every = ThreadpoolController().select(user_api="blas")
+    own = [library["filepath"] for library in every.info() if "numpy" in library["filepath"]]
+    return every.select(filepath=own) if own else every
 
 
 @contextmanager
-def one_blas_thread(wanted: bool = True) -> Iterator[None]:
-    """with one_blas_thread(): NumPy's and SciPy's BLAS take one thread; afterwards as many as before."""
-    if not wanted:
-        yield
-        return
-    with _controller().limit(limits=1, user_api="blas"):
+def one_blas_thread() -> Iterator[None]:
+    """with one_blas_thread(): NumPy's BLAS takes one thread; afterwards as many as before."""
+    with _controller().limit(limits=1):
         yield

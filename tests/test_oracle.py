@@ -185,26 +185,42 @@ def test_a_step_makes_two_second_order_products_and_one_call_of_each_gradient(me
     assert sum(name in SECOND for name in calls) == 2 * steps
 
 
+def equations(jaxpr):
+    """All of them, those of inner programs included."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda value: hasattr(value, "eqns")):
+            if hasattr(inner, "eqns"):  # a Jaxpr, or one closed over constants
+                yield from equations(getattr(inner, "jaxpr", inner))
+
+
 @pytest.mark.parametrize("method_name", REGULARIZED)
 def test_a_step_differentiates_upper_once_and_lower_three_times(method_name):
+    """An arctangent in upper, an erf in lower: every pass evaluates its own once, and no derivative has either."""
     calls = []
 
     def upper(x, theta, y, data):
         calls.append("upper")
-        return jnp.sum(x * theta * y)
+        return jnp.sum(x * theta * y) + jnp.arctan(jnp.sum(x * theta * y))
 
     def lower(x, theta, data):
         calls.append("lower")
-        return 0.5 * jnp.sum((theta - x) ** 2)
+        return 0.5 * jnp.sum((theta - x) ** 2) + lax.erf(jnp.sum(theta) - jnp.sum(x))
 
     problem = bs.Problem(upper, lower, bs.sets.Box(-1.0, 1.0), bs.sets.Simplex(), constants=bs.Constants(1.0, 1.0))
     method = REGULARIZED[method_name](problem)
     state = method.init(problem, bs.Point(x=jnp.zeros(2), theta=jnp.zeros(2), y=jnp.full(2, 0.5)))
-    calls.clear()
-    jax.make_jaxpr(method.step)(problem, state)
+    step = jax.make_jaxpr(method.step)(problem, state).jaxpr
     # f_x, f_theta, f_y in one pass; g for its gradient, its Hessian product and its cross product
+    names = [equation.primitive.name for equation in equations(step)]
+    assert names.count("atan") == 1
+    assert names.count("erf") == 3
+    # however many passes there are, in however many programs, the user's code runs once: in the checks of init
     assert calls.count("upper") == 1
-    assert calls.count("lower") == 3
+    assert calls.count("lower") == 1
+    jax.make_jaxpr(lambda *at: method.step(*at).x)(problem, state)
+    certify(problem, state.point)
+    assert len(calls) == 2
 
 
 # -- hypergradient -----------------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ def valley(side):
     return (x**2 - 1) ** 2 + 0.1 * (x - 1)
 
 
-@pytest.mark.slow
 def test_the_lowest_worst_value_of_several_starts_is_returned_with_all_the_others():
     problem, start = two_valleys()
     alone = bs.solve(problem, start, tol=1e-8)
@@ -44,7 +43,6 @@ def test_the_lowest_worst_value_of_several_starts_is_returned_with_all_the_other
     assert "start 5: CERTIFIED" in str(result)
 
 
-@pytest.mark.slow
 def test_a_start_among_several_goes_the_way_it_goes_alone():
     problem, start = two_valleys()
     alone = bs.solve(problem, start, tol=1e-8)
@@ -53,7 +51,6 @@ def test_a_start_among_several_goes_the_way_it_goes_alone():
     np.testing.assert_allclose(together.x, alone.x, rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_starts_run_side_by_side_for_methods_with_even_steps():
     problem, start = two_valleys()
     method = bs.methods.FullyProjected(bs.StepSizes(gamma=1.0, tau=0.05, sigma=10.0, mu=0.1))
@@ -106,7 +103,6 @@ def test_a_path_costs_less_than_its_problems_one_by_one():
         assert float(bs.certify(problem, result.point).gap) <= 1e-7
 
 
-@pytest.mark.slow
 def test_a_path_moves_points_into_smaller_sets():
     start = ridge_path(0.1)[1]
     results = bs.solve_path([ridge_path(0.1, radius)[0] for radius in (2.0, 0.5, 0.1)], start, tol=1e-6)
@@ -132,7 +128,6 @@ def corner(worst_lambda=1.0):
     return problem, bs.Point(x, start.theta, jnp.eye(3)[1])
 
 
-@pytest.mark.slow
 def test_a_corner_of_the_multi_task_problem_is_called_degenerate():
     problem, point = corner()
     certificate = bs.certify(problem, point)

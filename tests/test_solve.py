@@ -1,7 +1,9 @@
 """solve: stop rules, status, records, determinism, interruption, and what a user meets first."""
 
+import re
 import signal
 import threading
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -221,7 +223,6 @@ def test_the_default_method_solves_each_kind_of_problem(missing):
     assert result.status is bs.Status.CERTIFIED
 
 
-@pytest.mark.slow
 def test_the_default_method_takes_the_linear_minimisation_oracle_where_there_is_no_projection():
     class OnlyLmo(bs.sets.L1Ball):
         capabilities = frozenset({"lmo"})
@@ -281,8 +282,14 @@ def test_solving_twice_compiles_once():
 def test_the_result_prints_its_status_and_what_to_do(tmp_path):
     problem, start = quadratic()
     result = bs.solve(problem, start, fully_projected(), tol=1e-12, max_steps=50)
-    assert str(result).startswith("MAX_STEPS after 50 steps")
-    assert "raise it" in str(result) and "gap" in str(result)
+    first, advice, certificate = str(result).split("\n")
+    assert re.fullmatch(r"MAX_STEPS: 50 steps in [0-9.e-]+ s(, after [0-9.e-]+ s of compiling)?", first)
+    assert "raise it" in advice and "gap" in certificate
+    # of a run that compiled nothing nothing is said about it
+    again = bs.solve(problem, start, fully_projected(), tol=1e-12, max_steps=50)
+    assert again.compile_seconds == 0 and "compiling" not in str(again)
+    slow = replace(again, seconds=0.0123, compile_seconds=0.612)
+    assert str(slow).startswith("MAX_STEPS: 50 steps in 0.012 s, after 0.61 s of compiling\n")
     figure = result.plot(path=str(tmp_path / "trace.png"))
     assert (tmp_path / "trace.png").stat().st_size > 1000 and len(figure.axes) == 2
     result.plot(against="seconds")

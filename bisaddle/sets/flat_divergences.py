@@ -14,6 +14,7 @@ _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 # a divergence this near to the radius, relative to it, and a sum this near to 1 will do: the last step squares both
 _ENOUGH = 1e-3 * _EPS**0.5
 _LEAST = 1e-4 * _EPS  # weights below move p by less than rounding does
+_FURTHEST = -1e305  # as good as minus infinity, and it can be calculated with
 _WIDEST = 0.9 * math.log(np.finfo(np.float64).max)
 
 
@@ -81,7 +82,7 @@ class DivergenceForm(VectorForm):
             nearest = nearest_on_simplex(v, 1.0)
             if not self.value(nearest, self.slope(nearest)) > self.radius:  # or NaN
                 return nearest, (nearest > 0).astype(np.float64), np.zeros(v.shape)
-            return self._boundary(v - v[v.argmax()])
+            return self._boundary(np.maximum(v - v[v.argmax()], _FURTHEST))
 
     def _boundary(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """_solve where the divergence is the radius, for v whose largest entry is 0.
@@ -104,7 +105,7 @@ class DivergenceForm(VectorForm):
         # far away p - q is nearly q (v - mean) / weight
         guess = math.sqrt(float(self.q.dot((v - self.q.dot(v)) ** 2)) / (2 * radius))
         # the divergence is at most (range of v + 1) / weight
-        most = min((1 - float(v[v.argmin()])) / radius, 1e300)
+        most = min((1 - float(v[v.argmin()])) / radius, 1e307)
         found = decreasing_root(log_excess, math.log(_LEAST), math.log(max(most, 2 * _LEAST)), _log(guess))
         if last is None or last.weight != math.exp(found):
             last = self._trial(v, math.exp(found), last)
@@ -144,7 +145,7 @@ class DivergenceForm(VectorForm):
     def one_lmo(self, d: np.ndarray) -> np.ndarray:
         first = int(d.argmin())
         lowest = float(d[first])
-        if lowest != lowest:
+        if not math.isfinite(lowest) or math.isinf(d[d.argmax()]):
             return np.full(d.shape, np.nan)
         with np.errstate(all="ignore"):
             cheapest = d == lowest
@@ -277,10 +278,12 @@ class ChiSquareForm(DivergenceForm):
 def decreasing_root(function: Callable[[float], tuple[float, float]], low: float, high: float, guess: float) -> float:
     """t in [low, high] with value 0, for a nonincreasing function t -> (value, derivative); the nearer end if none.
 
-    sets/roots.py in Python: Newton's method in a shrinking bracket, secants of its ends, halving. NaN: NaN.
+    sets/roots.py in Python: Newton's method in a shrinking bracket, secants of its ends, halving. As long as one end
+    has not been visited, Newton's steps may grow while they halve the value; where they do not, steps of four times
+    the length look for that end. NaN: NaN.
     """
     t = min(max(guess, low), high)
-    at_low, at_high = math.inf, -math.inf
+    at_low, at_high, before = math.inf, -math.inf, math.inf
     length, widths, was_left = high - low, (math.inf,) * 3, False
     for _ in range(300):
         value, slope = function(t)
@@ -291,15 +294,17 @@ def decreasing_root(function: Callable[[float], tuple[float, float]], low: float
             low, at_low, at_high = t, value, 0.5 * at_high if was_left else at_high
         else:
             high, at_high, at_low = t, value, at_low if was_left else 0.5 * at_low
+        one_sided = math.isinf(at_low) or math.isinf(at_high)
         following = t - value / slope if slope < 0 else math.nan
-        if not (low < following < high and abs(following - t) <= 0.5 * length):
-            # infinite values, of ends not yet visited, make a NaN of the secant
-            following = low + (high - low) * (at_low / (at_low - at_high))
-            if not (low < following < high and high - low <= 0.5 * widths[2]):
+        shrinks = abs(following - t) <= 0.5 * length or (one_sided and abs(value) <= 0.5 * before)
+        if not (low < following < high and shrinks):
+            far = t + math.copysign(4 * length, value)
+            following = far if one_sided else low + (high - low) * (at_low / (at_low - at_high))
+            if not (low < following < high and (one_sided or high - low <= 0.5 * widths[2])):
                 following = low + 0.5 * (high - low)
         if following in (low, high, t):
             return following
-        widths, length, was_left = (high - low, *widths[:2]), abs(following - t), left
+        widths, length, was_left, before = (high - low, *widths[:2]), abs(following - t), left, abs(value)
         t = following
     return t
 

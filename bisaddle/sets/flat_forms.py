@@ -282,7 +282,7 @@ def nearest_on_simplex(v: np.ndarray, radius: float) -> np.ndarray:
     """max(v - t, 0) with t the root of sum max(v - t, 0) = radius; every number formed is within radius of 0."""
     if v.size > _SORT:
         top = float(v[v.argmax()])
-        if not top < math.inf:
+        if not math.isfinite(top):
             return np.full(v.shape, np.nan)
         p = v - top
         left, before, t = p[p > -radius], v.size + 1, -radius
@@ -294,7 +294,7 @@ def nearest_on_simplex(v: np.ndarray, radius: float) -> np.ndarray:
         ascending = v.copy()
         ascending.sort()
         top = float(ascending[-1])  # a NaN comes last
-        if not top < math.inf:
+        if not math.isfinite(top):
             return np.full(v.shape, np.nan)
         if v.size > _LOOP:
             descending = ascending[::-1] - top

@@ -61,7 +61,7 @@ class Adaptive(HostMethod):
     look_every: ClassVar[int] = 10
 
     def looks(self, problem: Problem, kernels: Kernels, x: Vector, theta: Vector, y: Vector) -> Iterator[Look]:
-        return Search(problem, kernels, x, theta, y, float(self.tol)).steps()
+        yield from Search(problem, kernels, x, theta, y, float(self.tol)).steps()
 
 
 def _as_tol(value) -> Leaf:

@@ -1,0 +1,535 @@
+"""What stands between a user and the first answer, counted: programs compiled, functions traced; and the trace."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import bisaddle as bs
+from bisaddle import programs
+from bisaddle.kernels import Kernels
+from bisaddle.programs import OutOfTime, Program, Watch, watched
+from bisaddle.result import CERTIFICATE_COLUMNS
+from bisaddle.threads import one_blas_thread
+from tests.registry import PROBLEMS
+
+ROOT = Path(__file__).parents[1]
+STEPS = bs.StepSizes(alpha=0.5, eta=0.5, gamma=0.5, tau=0.7, sigma=1.0, mu=0.0)
+
+# a listener cannot be taken away again, so there is one for the process
+EVENTS: list[tuple[str, float]] = []
+
+
+def _listen(event, seconds, **about):
+    if event == "/jax/core/compile/backend_compile_duration":
+        EVENTS.append((about.get("fun_name", "?"), seconds))
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)
+
+
+class Compiled(NamedTuple):
+    """What XLA was asked to compile, and what the library says that it compiled."""
+
+    programs: int
+    seconds: float
+    names: list[str]
+
+    def at_most(self, limit: int) -> None:
+        assert self.programs <= limit, f"{self.programs} programs, of which the library knows {self.names}"
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """compiled(function, *arguments, **options) -> (its answer, what was compiled meanwhile)"""
+    names = []
+    usual = Watch.compiling
+
+    @contextmanager
+    def compiling(self, what):
+        names.append(what)
+        with usual(self, what):
+            yield
+
+    monkeypatch.setattr(Watch, "compiling", compiling)
+
+    def call(function, *arguments, **options):
+        before = len(EVENTS)
+        names.clear()
+        answer = function(*arguments, **options)
+        met = EVENTS[before:]
+        eager = [name for name, _ in met if name != "jit(<lambda>)"]
+        return answer, Compiled(len(met), sum(seconds for _, seconds in met), names + eager)
+
+    return call
+
+
+@pytest.fixture
+def cold():
+    """Nothing is compiled yet; functions made in the test are new anyway."""
+    programs.clear()
+    jax.clear_caches()
+
+
+# --- README's example ------------------------------------------------------------------------------------------------
+
+
+def readme():
+    """(all before the solve, the line of the solve)"""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    code = next(block for block in blocks if "result = bs.solve" in block)
+    head, tail = code.split("result = bs.solve", 1)
+    return head, "result = bs.solve" + tail.split("\n")[0]
+
+
+def example():
+    """README's problem and start, with functions of its own that count their calls."""
+    names = {}
+    exec(readme()[0], names)
+    calls = {"upper": 0, "lower": 0}
+
+    def counted(name):
+        def function(*arguments):
+            calls[name] += 1
+            return names[name](*arguments)
+
+        return function
+
+    made = names["problem"]
+    problem = bs.Problem(counted("upper"), counted("lower"), made.x_set, made.y_set, made.data)
+    return problem, names["start"], calls
+
+
+# run in a process of its own: nothing is loaded, traced or compiled before the solve but what the user wrote
+FRESH = """
+import json, sys
+import jax
+calls, events = {"upper": 0, "lower": 0}, []
+head, solve = json.load(sys.stdin)
+names = {}
+exec(head, names)
+bs = names["bs"]
+
+def counted(name):
+    def function(*arguments):
+        calls[name] += 1
+        return names[name](*arguments)
+    return function
+
+made = names["problem"]
+names["problem"] = bs.Problem(counted("upper"), counted("lower"), made.x_set, made.y_set, made.data)
+listen = lambda event, seconds, **about: events.append([about.get("fun_name", "?"), seconds]) if event.endswith(
+    "/backend_compile_duration") else None
+jax.monitoring.register_event_duration_secs_listener(listen)
+exec(solve, names)
+result = names["result"]
+print(json.dumps([calls, events, result.status.name, result.compile_seconds]))
+"""
+
+
+def test_the_first_solve_of_a_process_compiles_few_programs_and_traces_the_user_s_functions_seldom():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH], input=json.dumps(readme()), capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    calls, events, status, compile_seconds = json.loads(done.stdout)
+    assert status == "CERTIFIED"
+    assert len(events) <= 6, events
+    assert 1 <= calls["upper"] <= 6 and 1 <= calls["lower"] <= 6
+    assert compile_seconds >= sum(seconds for _, seconds in events) > 0
+
+
+def test_the_first_solve_is_as_cheap_in_a_process_that_has_solved_before(cold, compiled):
+    problem, start, calls = example()
+    result, first = compiled(bs.solve, problem, start, tol=1e-6)
+    assert result.status is bs.Status.CERTIFIED
+    first.at_most(6)
+    assert 1 <= calls["upper"] <= 6 and 1 <= calls["lower"] <= 6
+    assert result.compile_seconds >= first.seconds > 0
+    certificate, more = compiled(bs.certify, problem, result.point)
+    more.at_most(0)
+    np.testing.assert_allclose(certificate.gap, result.gap, atol=1e-12)
+
+
+def test_a_first_solve_with_steps_of_one_s_own_compiles_few_programs(cold, compiled):
+    problem, start, calls = example()
+    result, first = compiled(bs.solve, problem, start, bs.methods.FullyProjected(STEPS), tol=1e-6)
+    assert result.status is bs.Status.CERTIFIED
+    first.at_most(8)
+    assert 1 <= calls["upper"] <= 6 and 1 <= calls["lower"] <= 6
+    assert result.compile_seconds >= first.seconds > 0
+
+
+@pytest.mark.parametrize("method", [None, bs.methods.FullyProjected(STEPS)], ids=["Adaptive", "FullyProjected"])
+def test_a_second_solve_with_other_numbers_compiles_nothing(compiled, method):
+    """Other data, set sizes, tol, start, limits; the same functions and shapes."""
+    problem, start, calls = example()
+    bs.solve(problem, start, method, tol=1e-4)
+    traced = dict(calls)
+    x_set = bs.sets.Product({"x": bs.sets.L1Ball(3.0), "lam": bs.sets.Box(0.1, 0.9)})
+    data = jax.tree.map(lambda a: 1.1 * a, problem.data)
+    other = bs.Problem(problem.upper, problem.lower, x_set, bs.sets.Simplex(), data)
+    x = {"x": jnp.full(5, 0.1), "lam": jnp.full(3, 0.4)}
+    begin = bs.Point(x=x, theta=jnp.ones((3, 5)), y=jnp.array([0.2, 0.3, 0.5]))
+    steps = bs.StepSizes(alpha=0.4, eta=0.4, gamma=0.4, tau=0.6, sigma=0.9, mu=0.0)
+    changed = None if method is None else bs.methods.FullyProjected(steps)
+    result, second = compiled(
+        bs.solve, other, begin, changed, tol=1e-7, max_steps=20_000, max_seconds=60, sigma=0.5, tau=2.0
+    )
+    assert result.status is bs.Status.CERTIFIED
+    second.at_most(0)
+    assert result.compile_seconds == 0
+    assert calls == traced
+
+
+def test_several_starts_compile_no_more_than_where_they_lie(compiled):
+    problem, start, _ = example()
+    key = jax.random.split(jax.random.key(0))[0]
+    bs.solve(problem, start, tol=1e-6)
+    _, more = compiled(bs.solve, problem, start, tol=1e-6, starts=4, key=key)
+    more.at_most(1)
+    _, again = compiled(bs.solve, problem, start, tol=1e-6, starts=4, key=key)
+    again.at_most(0)
+
+
+def test_the_gram_form_is_compiled_once_for_every_number_of_rows(compiled):
+    def regression(rows, seed):
+        tasks = bs.apps.multitask.synthetic(rows=rows, width=4, tasks=3, seed=seed)
+        return bs.apps.multitask.regression(tasks, radius=5.0, ridge=0.1, form="gram")
+
+    bs.solve(*regression(120, 0), tol=1e-6)
+    problem, start = regression(210, 1)
+    result, second = compiled(bs.solve, problem, start, tol=1e-6)
+    assert result.status is bs.Status.CERTIFIED
+    second.at_most(0)
+
+
+# --- other sets, other kinds of problem ------------------------------------------------------------------------------
+
+
+def only_lmo(a_set, diameter):
+    return bs.sets.Custom(lmo=a_set.lmo, diameter=diameter, violation=a_set.violation)
+
+
+def only_project(a_set, diameter):
+    return bs.sets.Custom(project=a_set.project, diameter=diameter, violation=a_set.violation)
+
+
+def matrices(x_set, y_set, has_lower=True, seed=0):
+    """A 4 x 3 matrix to be found, a row for each of four tasks; functions of its own."""
+
+    def losses(theta, data):
+        return jnp.sum((theta - data["goal"]) ** 2, axis=1)
+
+    def upper(x, theta, y, data):
+        each = losses(theta if has_lower else x, data)
+        return jnp.sum(each) / 4 if y is None else each @ y
+
+    def lower(x, theta, data):
+        return 0.5 * jnp.sum((theta - x * data["scale"]) ** 2) + 0.05 * jnp.sum(theta**4)
+
+    rng = np.random.default_rng(seed)
+    data = {"goal": jnp.asarray(rng.normal(size=(4, 3))), "scale": jnp.asarray(rng.uniform(0.5, 1.0, (4, 3)))}
+    problem = bs.Problem(upper, lower if has_lower else None, x_set, y_set, data)
+    theta, y = jnp.zeros((4, 3)) if has_lower else None, None if y_set is None else jnp.full(4, 0.25)
+    return problem, bs.Point(jnp.zeros((4, 3)), theta, y)
+
+
+def mixed():
+    """Of two blocks one has only an LMO and the other only a projection; y with a penalty."""
+    blocks = (only_lmo(bs.sets.L1Ball(2.0), 4.0), only_project(bs.sets.Box(-0.2, 0.2), 1.0))
+
+    def upper(x, theta, y, data):
+        v = jnp.concatenate(x)
+        return y @ jnp.sum((data["A"] @ v - data["b"]) ** 2, axis=1) / 12 + 0.1 * v @ v
+
+    rng = np.random.default_rng(5)
+    data = {"A": jnp.asarray(rng.normal(size=(4, 6, 7))), "b": jnp.asarray(rng.normal(size=(4, 6)))}
+    problem = bs.Problem(upper, None, bs.sets.Product(blocks), bs.sets.Entropy(0.1), data)
+    return problem, bs.Point((jnp.zeros(4), jnp.zeros(3)), None, jnp.full(4, 0.25))
+
+
+KINDS = {
+    "nuclear ball and CVaR": lambda: matrices(bs.sets.NuclearBall(1.0), bs.sets.CVaRSet(0.5)),
+    "nuclear ball and entropy": lambda: matrices(bs.sets.NuclearBall(1.0), bs.sets.Entropy(0.1)),
+    "nuclear ball and square": lambda: matrices(
+        bs.sets.NuclearBall(1.0), bs.sets.SquaredL2(0.1, bs.sets.CVaRSet(0.5)), seed=1
+    ),
+    "nuclear ball and CVaR, no lower level": lambda: matrices(
+        bs.sets.NuclearBall(1.0), bs.sets.CVaRSet(0.5), has_lower=False
+    ),
+    "nuclear ball, no y": lambda: matrices(bs.sets.NuclearBall(1.0), None),
+    "nuclear ball, neither": lambda: matrices(bs.sets.NuclearBall(1.0), None, has_lower=False),
+    "an LMO": lambda: matrices(only_lmo(bs.sets.L1Ball(2.0), 4.0), bs.sets.Simplex()),
+    "an LMO and a projection": mixed,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_first_solve_of_another_kind_compiles_at_most_twelve_programs(kind, cold, compiled):
+    problem, start = KINDS[kind]()
+    result, first = compiled(bs.solve, problem, start, tol=1e-6)
+    assert result.status is bs.Status.CERTIFIED
+    first.at_most(12)
+    assert result.compile_seconds >= first.seconds > 0
+    again, second = compiled(bs.solve, problem, start, tol=1e-6)
+    second.at_most(0)
+    assert again.compile_seconds == 0
+
+
+def test_a_second_solve_in_another_nuclear_ball_compiles_nothing(compiled):
+    """Though it takes more steps, and so more pairs for its quasi-Newton steps."""
+    problem, start = matrices(bs.sets.NuclearBall(1.0), bs.sets.CVaRSet(0.5))
+    few = bs.solve(problem, start, tol=1e-1)
+    sets = bs.sets.NuclearBall(2.5), bs.sets.CVaRSet(0.4)
+    other = bs.Problem(problem.upper, problem.lower, *sets, jax.tree.map(lambda a: 1.2 * a, problem.data))
+    result, second = compiled(bs.solve, other, start, tol=1e-8)
+    assert result.status is bs.Status.CERTIFIED and result.steps > few.steps
+    second.at_most(0)
+
+
+# --- options, deadlines ----------------------------------------------------------------------------------------------
+
+
+def doubled(data, v):
+    return data + 2 * v
+
+
+def test_an_option_that_the_compiler_does_not_know_is_left_out(monkeypatch, compiled):
+    monkeypatch.setattr(programs, "LIGHT", {"xla_no_such_option_at_all": True})
+    monkeypatch.setattr(programs, "MEDIUM", {"xla_no_such_option_at_all": True})
+    monkeypatch.setattr(programs, "_UNKNOWN_OPTIONS", set())
+    programs.clear()
+    answer, first = compiled(Program(doubled, "a sum", np.ones(3)), np.arange(3.0))
+    np.testing.assert_array_equal(answer, [1.0, 3.0, 5.0])
+    assert first.names[0] == "a sum"
+    assert programs._UNKNOWN_OPTIONS == {"cpu"}
+    answer, _ = compiled(Program(doubled, "a sum", np.ones(4)), np.arange(4.0))
+    np.testing.assert_array_equal(answer, [1.0, 3.0, 5.0, 7.0])
+    problem, start, _ = example()
+    assert bs.solve(problem, start, tol=1e-6).status is bs.Status.CERTIFIED
+    programs.clear()
+
+
+def test_what_is_wrong_with_a_program_itself_is_not_blamed_on_the_options(monkeypatch):
+    class Lowered:
+        def __init__(self):
+            self.tried = []
+
+        def compile(self, compiler_options=None):
+            self.tried.append(compiler_options)
+            raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(programs, "_UNKNOWN_OPTIONS", set())
+    lowered = Lowered()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        programs._compiled(lowered, [np.ones(3)])
+    assert lowered.tried == [programs.LIGHT] and not programs._UNKNOWN_OPTIONS
+
+
+def test_large_programs_get_all_that_the_compiler_can_do():
+    class Lowered:
+        def compile(self, compiler_options=None):
+            return compiler_options
+
+    def options(size, light=True):
+        return programs._compiled(Lowered(), [np.zeros(size, np.int8)], light)
+
+    assert options(programs.LIGHT_BYTES) == programs.LIGHT
+    assert options(programs.LIGHT_BYTES + 1) == options(programs.MEDIUM_BYTES) == programs.MEDIUM
+    assert options(programs.MEDIUM_BYTES + 1) is None and options(1, light=False) is None
+
+
+METHODS = {"Adaptive": None, "FullyProjected": bs.methods.FullyProjected(STEPS)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_cold_problem_without_time_comes_back_with_a_certificate(method, cold, compiled):
+    problem, start, _ = example()
+    result, met = compiled(bs.solve, problem, start, METHODS[method], tol=1e-6, max_seconds=1e-6)
+    assert result.status is bs.Status.MAX_SECONDS and result.steps == 0
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(result.point))
+    assert np.isfinite(result.gap) and np.isfinite(result.certificate.error_bound)
+    np.testing.assert_allclose(result.gap, bs.certify(problem, start).gap, rtol=1e-12)
+    assert not any("steps" in name for name in met.names)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_several_cold_starts_without_time_come_back_with_a_certificate(method, cold):
+    problem, start, _ = example()
+    options = {"tol": 1e-6, "max_seconds": 1e-6, "starts": 3, "key": jax.random.key(0)}
+    result = bs.solve(problem, start, METHODS[method], **options)
+    assert result.status is bs.Status.MAX_SECONDS
+    assert len(result.starts) >= 1 and np.isfinite(result.gap)
+
+
+def test_the_deadline_is_looked_at_before_every_program():
+    with watched(Watch(deadline=0.0)) as watch, pytest.raises(OutOfTime, match="too late"):
+        Program(doubled, "too late", np.ones(7))(np.ones(7))
+    assert watch.programs == 0 and watch.seconds == 0
+    with watched(Watch()) as watch:
+        program = Program(doubled, "a sum", np.ones(7))
+        program(np.ones(7))
+    assert watch.programs == 1 and watch.seconds > 0
+    with watched(Watch(deadline=0.0)) as watch:  # what is there may be used
+        np.testing.assert_array_equal(program(np.ones(7)), np.full(7, 3.0))
+        np.testing.assert_array_equal(Program(doubled, "a sum", np.ones(7))(np.ones(7)), np.full(7, 3.0))
+    assert watch.programs == 0
+
+
+def test_the_run_ends_at_the_first_program_after_the_deadline(cold, monkeypatch):
+    """The clock stands still but for a program: the second one finds the time gone."""
+    import time
+
+    problem, start, _ = example()
+    now = [1000.0]
+    said = []
+    usual = Watch.compiling
+
+    @contextmanager
+    def compiling(self, what):
+        with usual(self, what):
+            said.append((what, self.deadline is None))
+            yield
+            now[0] += 10.0
+
+    monkeypatch.setattr(Watch, "compiling", compiling)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    result = bs.solve(problem, start, tol=1e-6, max_seconds=5.0)
+    monkeypatch.undo()
+    assert result.status is bs.Status.MAX_SECONDS
+    assert [late for _, late in said][:2] == [False, True]  # one in time; the others are those of the certificate
+    assert all(late for _, late in said[1:])
+    assert result.compile_seconds == 10.0 * len(said)
+    assert np.isfinite(result.gap)
+
+
+def test_the_watch_says_what_is_compiled_and_when_it_is_done():
+    said = []
+    with watched(Watch(said.append)):
+        Program(doubled, "a sum", np.ones(9))(np.ones(9))
+    assert said == ["a sum", None]
+    assert programs.watch().programs >= 0 and programs.watch() is not None
+
+
+# --- the trace -------------------------------------------------------------------------------------------------------
+
+TRACED = ("logistic", "CB2", "generator, ball active")
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_the_trace_has_a_row_for_every_step_and_tells_whose_gap_it_is(name):
+    problem, start, _ = PROBLEMS[name](0)
+    result = bs.solve(problem, start, tol=1e-6)
+    trace = result.trace
+    assert result.status is bs.Status.CERTIFIED
+    assert trace.k.tolist() == [*range(result.steps + 1)]
+    assert trace.estimated.dtype == bool and not trace.estimated[0] and not trace.estimated[-1]
+    assert np.all(np.diff(trace.seconds) >= 0) and np.all(np.isfinite(trace.gap[1:]))
+    for column in CERTIFICATE_COLUMNS:
+        values = getattr(trace, column)
+        assert np.all(np.isfinite(values[~trace.estimated]))
+        assert column == "gap" or np.all(np.isnan(values[trace.estimated]))
+    for column in ("gradients", "hvps", "cross_products", "projections", "lmos"):
+        assert np.all(np.diff(getattr(trace, column)) >= 0)
+    certified = trace.certified
+    assert not np.any(certified.estimated) and set(certified.k) == set(trace.k[~trace.estimated])
+    np.testing.assert_array_equal(certified.gap, trace.gap[~trace.estimated])
+    assert len(certified) == np.sum(~trace.estimated) < len(trace)
+    np.testing.assert_allclose(certified.gap[-1], result.gap)
+    # the method's own are those of its looks
+    kernels = Kernels(problem, start)
+    looks = bs.methods.Adaptive(1e-6).looks(problem, kernels, *kernels.flat(start))
+    gaps = {look.k: look.gap for look, _ in zip(looks, range(result.steps), strict=False)}
+    for k in trace.k[trace.estimated]:
+        assert trace.gap[k] == gaps[k]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_certified_rows_are_the_certificates_that_were_recorded(method):
+    problem, start, _ = example()
+    records = {}
+    keep = lambda record: records.update({record.k: record})
+    result = bs.solve(problem, start, METHODS[method], tol=None, max_steps=25, every=10, callback=keep)
+    trace = result.trace
+    assert list(records) == [0, 10, 20, 25]
+    certified = trace.certified
+    recorded = np.isin(certified.k, list(records))
+    assert certified.k[recorded].tolist() == [0, 10, 20, 25]
+    for column in CERTIFICATE_COLUMNS:
+        wanted = [getattr(record.certificate, column) for record in records.values()]
+        np.testing.assert_array_equal(getattr(certified, column)[recorded], wanted)
+    for record in records.values():
+        np.testing.assert_allclose(record.certificate.gap, bs.certify(problem, record.point).gap, rtol=1e-9, atol=1e-12)
+    if METHODS[method] is None:
+        assert trace.k.tolist() == [*range(26)]
+        # at the end the place that seems best may get a certificate too, and it is the best
+        assert len(certified) <= 5 and np.all(certified.gap[~recorded] == result.gap)
+    else:
+        assert np.all(recorded) and not np.any(trace.estimated)
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_what_the_method_says_of_its_gap_is_about_right(name):
+    problem, start, _ = PROBLEMS[name](1)
+    kernels = Kernels(problem, start)
+    seen = 0
+    for look in bs.methods.Adaptive(1e-6).looks(problem, kernels, *kernels.flat(start)):
+        gap = bs.certify(problem, kernels.point(look.x, look.theta, look.y)).gap
+        if gap <= 1e-7 or seen == 40:
+            break
+        assert gap / 2 <= look.gap <= 2 * gap
+        seen += 1
+    assert seen >= 5
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+def blas_threads():
+    """Of the BLAS that NumPy brings, or of every one."""
+    found = [(info["filepath"], info["num_threads"]) for info in threadpool_info() if info["user_api"] == "blas"]
+    own = {threads for path, threads in found if "numpy" in path}
+    return own or {threads for _, threads in found}
+
+
+def test_small_algebra_takes_one_thread_and_gives_the_others_back():
+    with threadpool_limits(2, user_api="blas"):
+        before, all_before = blas_threads(), threadpool_info()
+        with one_blas_thread():
+            assert blas_threads() == {1}
+            with one_blas_thread():
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+        assert blas_threads() == before and threadpool_info() == all_before
+        with pytest.raises(RuntimeError, match="inside"), one_blas_thread():
+            raise RuntimeError("inside")
+        assert blas_threads() == before and threadpool_info() == all_before
+
+
+def test_a_solve_gives_the_threads_back():
+    problem, start, _ = example()
+    inside = []
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        bs.solve(problem, start, tol=1e-3, callback=lambda record: inside.append(blas_threads()))
+        assert blas_threads() == before
+        with pytest.raises(ValueError, match="from the callback"):
+            bs.solve(problem, start, tol=1e-3, callback=_raises)
+        assert blas_threads() == before
+    assert inside and all(threads == {1} for threads in inside)
+
+
+def _raises(record):
+    raise ValueError("from the callback")
