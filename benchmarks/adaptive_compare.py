@@ -94,7 +94,7 @@ def run_adaptive(case: Case, start: bs.Point | None = None) -> dict:
     limits = {"max_steps": STEPS, "max_seconds": SECONDS}
     method, begin = bs.methods.Adaptive(np.asarray(TOL)), given if start is None else start
     result = bs.solve(problem, begin, method, tol=TOL, every=1, callback=watch, progress=False, **limits)
-    trace = result.trace
+    trace = result.trace.certified
     calls = trace.gradients + trace.hvps + trace.cross_products
     flags += [bool(degenerate(result.point.x, result.point.y))] * (len(trace) - len(flags))  # none after the last
     ends = {"worst": [float(result.certificate.worst_value)], "end_degenerate": [flags[-1]]}

@@ -30,10 +30,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # JAXopt warns on import that it is no longer maintained
     import jaxopt
 
+from bisaddle.defaults import default_method
+
 import bisaddle as bs
 from bisaddle.apps import multitask
 from bisaddle.certificate import compiled_certificate
-from bisaddle.defaults import default_method
 from bisaddle.solve import advance
 
 jax.config.update("jax_enable_x64", True)
@@ -229,7 +230,7 @@ def parts(problem: bs.Problem, start: bs.Point, result: bs.Result, goal: float) 
         "choice of the method": lambda: Opaque(default_method(problem, start, goal)),
         "init": lambda: method.init(problem, start),
         f"{steps} steps": lambda: advance(problem, method, state, steps),
-        f"one certificate, of {len(result.trace)}": certificate,
+        f"one certificate, of {len(result.trace.certified)}": certificate,
     }
     for job in jobs.values():
         jax.block_until_ready(job())

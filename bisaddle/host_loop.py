@@ -29,7 +29,7 @@ class HostRun(Run):
         super().__init__(problem, method, certifier)
         self.kernels = certifier.kernels
         x, theta, y = self.kernels.flat(start)
-        self.look = self.best = Look(0, x, theta, y, theta, np.inf, Counts())
+        self.look = self.best = Look(0, x, theta, y, theta, np.inf, np.inf, np.nan, Counts())
         self.tried: Look | None = None
         self.looks = method.looks(problem, self.kernels, x, theta, y)
 
@@ -43,7 +43,7 @@ class HostRun(Run):
         with np.errstate(all="ignore"):  # NaN and infinity are seen below
             look = next(self.looks)
         self.seconds += time.perf_counter() - clock - (watch().seconds - compiling)
-        self.estimates.append(Estimate(look.k, self.seconds, look.gap, look.counts))
+        self.estimates.append(Estimate(look.k, self.seconds, look.x_gap, look.y_gap, look.value, look.counts))
         return look
 
     def record(self, look: Look) -> Record:
@@ -98,7 +98,7 @@ def host_steps(run: HostRun, limits: Limits) -> Iterator[None]:
             run.status = Status.DIVERGED if np.isfinite(size) else Status.NONFINITE
             return
         run.look = look
-        if look.gap <= run.best.gap:
+        if look.gap <= run.best.gap or not limits.sparse:  # what is recorded regularly needs no other best
             run.best = look
         limits.bar.show(look.k, look.gap)
         due = not limits.sparse and look.k % limits.every == 0

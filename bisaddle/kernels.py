@@ -145,8 +145,8 @@ class Kernels:
         begin, given = nothing if start is None else start, nothing if right is None else right
         packed = np.concatenate([x, theta, begin, given, np.array(numbers, self.dtype)])
         found = self._lower(packed, self.identity if inverse is None else inverse)
-        w, r, right, along = found[:size], found[size : 2 * size], found[2 * size : 3 * size], found[3 * size : -2]
-        return Solve(w, r, right, along, int(found[-2]), float(found[-1]))
+        w, r, used, along = found[:size], found[size : 2 * size], found[2 * size : 3 * size], found[3 * size : -2]
+        return Solve(w, r, used, along, int(found[-2]), float(found[-1]))
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""

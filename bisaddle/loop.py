@@ -27,7 +27,7 @@ BUFFER_RECORDS = 256
 BUFFER_BYTES = 2**22
 # an iterate this much larger than the start and the exact theta*, w there is not coming back
 DIVERGENCE = 1e8
-# a block of at most so many steps is compiled lightly: it runs at a third of the speed, and is there two seconds earlier
+# a block of at most so many steps is compiled lightly: it runs at a third of the speed, and is there seconds earlier
 FEW_STEPS = 100_000
 
 

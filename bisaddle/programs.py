@@ -106,7 +106,9 @@ class Program:
         function, form = self.function, self.form
         flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
         key = (function, form, self.kinds, shapes)
-        return _kept(key, self.name, lambda: _compiled(jax.jit(flat).lower(self.leaves, *arrays), self.leaves))
+        return _kept(
+            key, self.name, lambda: _compiled(jax.jit(flat).lower(self.leaves, *arrays), [*self.leaves, *arrays])
+        )
 
 
 def cached(function: Callable, name: str, *arguments: PyTree, light: bool = True, **static: Any) -> Any:

@@ -41,19 +41,25 @@ class Record(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What a method that is driven from the host says of its own gap after a step."""
+    """What a method that is driven from the host says of itself after a step."""
 
     k: int
     seconds: float
-    gap: float
+    x_gap: float
+    y_gap: float
+    value: float
     counts: Counts
+
+    @property
+    def gap(self) -> float:
+        return self.x_gap + self.y_gap
 
 
 class Trace(eqx.Module):
     """What was recorded, a NumPy array a column. `seconds` is the method's own time: no certificates, no compilation.
 
-    estimated: True in the rows between the records, where a method that is driven from the host tells its own gap: that
-    certifies nothing, and the other columns of a certificate are NaN there; `certified` has the other rows.
+    estimated: True in the rows between the records, where a method that is driven from the host tells its own gaps and
+    value: that certifies nothing, and the other columns of a certificate are NaN there. `certified`: the other rows.
     gradients, hvps, cross_products, projections and lmos count the method's oracle calls up to step k.
     """
 
@@ -115,7 +121,7 @@ def trace_of(records: list[Record], estimates: list[Estimate]) -> Trace:
 def _told(row: Record | Estimate, name: str) -> float:
     if isinstance(row, Record):
         return float(getattr(row.certificate, name))
-    return row.gap if name == "gap" else np.nan
+    return getattr(row, name, np.nan)
 
 
 class Result(eqx.Module):

@@ -1,9 +1,9 @@
 """What a function depends on, read off its jaxpr: what is said not to matter surely does not."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
-from jax.extend.core import Jaxpr, Literal
 from jaxtyping import PyTree
 
 
@@ -15,10 +15,10 @@ def depends(function: Callable, *args: PyTree) -> bool:
     return any(_reached(jaxpr, [i < count for i in range(len(jaxpr.invars))]))
 
 
-def _reached(jaxpr: Jaxpr, inputs: Sequence[bool]) -> list[bool]:
+def _reached(jaxpr: Any, inputs: Sequence[bool]) -> list[bool]:
     """Which outputs the marked inputs reach; loops and branches are taken to mix everything."""
     marked = {variable for variable, mark in zip(jaxpr.invars, inputs, strict=True) if mark}
-    hit = lambda variable: not isinstance(variable, Literal) and variable in marked
+    hit = lambda variable: not hasattr(variable, "val") and variable in marked  # literals have a value
     for equation in jaxpr.eqns:
         into = [hit(variable) for variable in equation.invars]
         inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))

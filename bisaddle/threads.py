@@ -1,4 +1,4 @@
-"""NumPy's algebra on one thread: those of its BLAS wait for each other longer than they work on vectors of this size."""
+"""NumPy's algebra on one thread: those of its BLAS wait for each other longer than they work on such vectors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from threadpoolctl import ThreadpoolController
 
 @cache
 def _controller() -> ThreadpoolController:
-    """Of the BLAS that NumPy brings; of every one where it uses the system's. XLA's decompositions keep their threads."""
+    """Of the BLAS that NumPy brings, or of every one where it uses the system's. XLA's decompositions keep theirs."""
     every = ThreadpoolController().select(user_api="blas")
     own = [library["filepath"] for library in every.info() if "numpy" in library["filepath"]]
     return every.select(filepath=own) if own else every

@@ -1,5 +1,8 @@
 """Static mistakes, found by abstract evaluation before anything compiles: what was given, needed, to use instead."""
 
+import warnings
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +16,9 @@ from bisaddle.sets.flat import flat_set
 
 MOST_CHECKED = 256
 _CHECKED: set = set()
+# how often a function may be defined anew with the same shapes, each time to be compiled again, before we say so
+MOST_ALIKE = 5
+_ALIKE: Counter = Counter()
 
 
 def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -> None:
@@ -97,6 +103,23 @@ def _check_functions(problem: Problem, point: Point) -> None:
     if len(_CHECKED) >= MOST_CHECKED:
         _CHECKED.clear()
     _CHECKED.add(key)
+    _warn_of_recompiling(problem, key[1])
+
+
+def _warn_of_recompiling(problem: Problem, shapes: tuple) -> None:
+    """Once for a function that is defined again and again, with other numbers in it: each is another program."""
+    for name, function in (("upper", problem.upper), ("lower", problem.lower)):
+        code = getattr(getattr(function, "func", None), "__code__", None)
+        if code is None:
+            continue
+        _ALIKE[code, shapes] += 1
+        if _ALIKE[code, shapes] == MOST_ALIKE + 1:
+            warnings.warn(
+                f"{name} ({code.co_name}, line {code.co_firstlineno} of {code.co_filename}) has been defined anew "
+                f"{MOST_ALIKE + 1} times with the same shapes, and was compiled each time; define it once, and give "
+                "what changes as Problem(..., data=...): docs/performance.md",
+                stacklevel=5,
+            )
 
 
 def _check_functions_now(problem: Problem, point: Point) -> None:

@@ -60,7 +60,7 @@ def test_the_paper_s_experiments_are_certified_to_1e_8(divergence):
     assert check.gap + check.error_bound <= 1e-8 and check.violation <= 1e-12
 
 
-@pytest.mark.parametrize("name", ["multitask", "logistic", "CB2 lifted", "QL"])
+@pytest.mark.parametrize("name", ["multitask", "logistic", "CB2 lifted", "QL", "generator, ball active"])
 def test_float32_is_certified_to_1e_4_and_stays_float32(name):
     """Float64 agrees with the gap."""
     problem, start = multitask() if name == "multitask" else PROBLEMS[name](0)[:2]

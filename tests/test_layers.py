@@ -17,29 +17,39 @@ ROOT = Path(__file__).parents[1] / "bisaddle"
 # A layer is a module or a subpackage directly under bisaddle/.
 ALLOWED = {
     "trees": set(),
-    "sets": {"trees"},
+    "flat": set(),
+    "programs": set(),
+    "threads": set(),
+    "spectra": set(),
+    "structure": set(),
+    "progress": set(),
+    "sets": {"trees", "flat", "programs"},
     "problem": {"trees", "sets"},
-    "validate": {"trees", "sets", "problem"},
     "oracle": {"trees", "sets", "problem"},
+    "validate": {"flat", "sets", "problem", "oracle"},
     "schedules": {"trees", "sets", "problem"},
-    "structure": {"problem", "oracle"},
     "lower": {"trees", "sets", "problem", "validate", "oracle"},
-    "degenerate": {"trees", "sets", "problem", "oracle", "lower"},
-    "methods": {"trees", "sets", "problem", "validate", "oracle", "structure", "lower", "schedules"},
-    # a certificate never trusts the method that it judges
-    "certificate": {"trees", "sets", "problem", "validate", "oracle", "lower", "degenerate"},
+    # what is driven from the host: the compiled derivatives, and what is solved with them
+    "kernels": {"flat", "programs", "structure", "sets", "problem", "oracle"},
+    "accurate": {"kernels"},
+    "error_bounds": {"kernels", "accurate"},
+    "worst_value": {"kernels", "accurate", "sets"},
+    "degenerate": {"kernels", "accurate", "sets"},
+    "methods": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules", "spectra", "kernels"},
     "theory": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},
     "derivatives": {"trees", "problem", "validate", "oracle", "lower"},
-    "defaults": {"trees", "problem", "validate", "lower", "methods"},
-    "progress": {"certificate"},
     "result": {"problem", "certificate", "methods.base", "plot"},
     "plot": {"result"},
     "apps": {"trees", "sets", "problem"},
     # rows for apps, never a problem: "apps.multitask" generates the synthetic ones
     "datasets": {"apps"},
 }
-ALLOWED["loop"] = {"trees", "problem", "progress", "result", "methods.base"}
-ALLOWED["several"] = {"problem", "sets", "progress", "result", "methods.base", "loop"}
+# a certificate never trusts the method that it judges
+ALLOWED["certificate"] = {"trees", "sets", "problem", "programs", "threads", "validate", "kernels"}
+ALLOWED["certificate"] |= {"accurate", "error_bounds", "worst_value", "degenerate"}
+ALLOWED["loop"] = {"trees", "problem", "programs", "progress", "certificate", "result", "methods.base"}
+ALLOWED["host_loop"] = ALLOWED["loop"] | {"loop"}
+ALLOWED["several"] = ALLOWED["host_loop"] | {"flat", "sets", "host_loop"}
 ALLOWED["solve"] = set(ALLOWED) - {"apps", "datasets"}
 ALLOWED["experiments"] = set(ALLOWED)
 # what is made of finished runs: words, figures, a page
@@ -48,7 +58,7 @@ ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["__main__"] = {"cli"}
 
 # what a module may import when it is loaded; extras are imported inside the function that needs them
-CORE = {"jax", "jaxtyping", "equinox", "lineax", "numpy"}
+CORE = {"jax", "jaxtyping", "equinox", "lineax", "numpy", "threadpoolctl"}
 # the command line is nothing without its extra, and says so where it starts
 EXTRAS = {"cli": {"click"}}
 # modules that may only be imported inside functions, since they import back or need an extra
@@ -139,8 +149,8 @@ def test_the_table_has_no_cycle_but_the_lazy_ones():
 
 
 def test_certificates_stand_apart_from_methods_and_the_loop():
-    assert not ALLOWED["certificate"] & {"methods", "schedules", "solve", "defaults", "result"}
-    assert not ALLOWED["lower"] & {"methods", "schedules", "solve", "defaults", "result"}
+    for layer in ("certificate", *ALLOWED["certificate"]):
+        assert not ALLOWED[layer] & {"methods", "schedules", "solve", "loop", "result"}
 
 
 def test_a_stray_import_is_caught(tmp_path):

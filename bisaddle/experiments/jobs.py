@@ -156,7 +156,7 @@ class Job:
             callback=look,
             progress=False,
         )
-        trace = result.trace
+        trace = result.trace.certified
         if len(seen) < len(trace):  # the callback does not see the record that certifies
             seen.append((int(trace.k[-1]), result.last))
         say(self.steps - seen[-1][0], float(trace.gap[-1]))

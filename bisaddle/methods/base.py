@@ -101,15 +101,24 @@ class Method(eqx.Module):
 
 
 class Look(NamedTuple):
-    """Where a method that is driven from the host stands after k steps, in flat vectors; gap: as it sees it itself."""
+    """Where a method that is driven from the host stands after k steps, in flat vectors.
+
+    x_gap, y_gap, value: as the method sees them itself, with theta and w as accurate as it needed them.
+    """
 
     k: int
     x: np.ndarray
     theta: np.ndarray
     y: np.ndarray
     w: np.ndarray
-    gap: float
+    x_gap: float
+    y_gap: float
+    value: float
     counts: Counts
+
+    @property
+    def gap(self) -> float:
+        return self.x_gap + self.y_gap
 
 
 class HostMethod(Method):
@@ -142,7 +151,8 @@ def public_methods() -> dict[str, type[Method]]:
     """The methods of bs.methods by name: first those for every kind of problem, then kind by kind."""
     from bisaddle import methods  # which imports this module
 
-    found = {name: value for name, value in vars(methods).items() if isinstance(value, type)}
+    named = {name: getattr(methods, name) for name in dir(methods)}
+    found = {name: value for name, value in named.items() if isinstance(value, type)}
     public = [(name, value) for name, value in found.items() if issubclass(value, Method) and value is not Method]
     return dict(
         sorted(public, key=lambda pair: (-len(pair[1].about.problems), pair[1].about.problems, pair[0].lower()))
@@ -189,6 +199,8 @@ def require_solvable(method: Method, problem: Problem) -> None:
     about = getattr(method, "about", None)
     if about is None:  # a method of the user's own
         return
+    if takes(type(method), problem):
+        return
     kind = kind_of(problem)
     names = ", ".join(able(problem))
     if not _is_for(about, kind):
@@ -203,8 +215,7 @@ def require_solvable(method: Method, problem: Problem) -> None:
     if problem.y_set is not None:
         instead = f"use a y_set that has {method.y_oracle}" + (f", or {names}" if names else "")
         require_oracle(problem.y_set, method.y_oracle, method.name, "y", instead)
-    if reason := method.refusal(problem):
-        raise ValueError(f"{method.name} {reason}" + (f", or use {names}" if names else ""))
+    raise ValueError(f"{method.name} {method.refusal(problem)}" + (f", or use {names}" if names else ""))
 
 
 def require_steps(

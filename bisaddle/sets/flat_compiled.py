@@ -44,6 +44,8 @@ class CompiledForm(FlatSet):
         return np.array(self._run(_lmo, "linear minimisation", d))
 
     def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        v = v.copy()  # which the caller may change before the derivative is asked for
+
         def inside(rows: np.ndarray) -> np.ndarray:
             stack = rows.reshape(-1, self.size)
             # as many rows as a power of two, so that few programs do for every number of them

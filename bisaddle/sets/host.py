@@ -5,7 +5,6 @@ from collections.abc import Callable
 import jax
 import numpy as np
 from jax import lax
-from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array
 
 # below this size a call costs more than it saves
@@ -27,6 +26,8 @@ def on_host(
     """
     if not on_cpu():
         return jax.pure_callback(function, answer, *lax.stop_gradient(arguments), vmap_method=vmap_method)
+
+    from jax.experimental.buffer_callback import buffer_callback  # seldom needed, and slow to load
 
     def write(_, out, *buffers):
         np.asarray(out)[...] = function(*(np.asarray(buffer) for buffer in buffers))

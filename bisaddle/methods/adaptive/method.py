@@ -91,7 +91,7 @@ class Search:
 
     here         the last accepted place                                 c_low, accuracy    of the inner solves
     y0, mu       centre and weight of the proximal term in y             age                steps of x at this centre
-    target       the gap that the method works towards                   gap                as the method sees it
+    target       the gap that the method works towards                   gap, x_gap         as the method sees them
     best         the smallest gap at a centre                            idle               centres since then
     tau          length of the next projected gradient step              history            the last values of f_mu
     plain_only   no quasi-Newton step until a projected gradient step was taken
@@ -115,7 +115,7 @@ class Search:
         self.k = 0
         self.c_low = self.accuracy = 0.1
         self.target = tol
-        self.gap = self.last_shift = self.best = np.inf
+        self.gap = self.x_gap = self.last_shift = self.best = np.inf
         self.age = self.idle = 0
         self.tau = 0.0
         self.history: list[float] = []
@@ -127,9 +127,9 @@ class Search:
         self._centre()
         self.tau = min(1.0, 1 / max(float(np.max(np.abs(self.here.Gz))), 1e-300))
         while True:
-            x_gap, size, shift = self._gaps()
+            size, shift = self._gaps()
             yield self._look()
-            stationary = x_gap <= 0.3 * max(shift, 0.5 * self.target)
+            stationary = self.x_gap <= 0.3 * max(shift, 0.5 * self.target)
             if self.gap <= self.target:
                 self._refine()
             elif stationary or self.age >= STALE:
@@ -139,8 +139,10 @@ class Search:
                 yield from self._line_search(size)
 
     def _look(self) -> Look:
-        inner = self.here.inner
-        return Look(self.k, self.here.x, inner.theta, inner.y, inner.w, self.gap, self.solver.cost.counts())
+        inner, y_set = self.here.inner, self.kernels.y_set
+        value = inner.upper.value - (0.0 if y_set is None else y_set.penalty(inner.y))
+        gaps, counts = (self.x_gap, self.gap - self.x_gap), self.solver.cost.counts()
+        return Look(self.k, self.here.x, inner.theta, inner.y, inner.w, *gaps, value, counts)
 
     def _evaluate(self, z: Vector, warm: Inner, accuracy: float, c_low: float) -> Place:
         """f_mu at z; where z is here, what is known there is kept."""
@@ -153,8 +155,8 @@ class Search:
     def _evaluate_here(self, accuracy: float, c_low: float) -> Place:
         return self._evaluate(self.here.z, self.here.inner, accuracy, c_low)
 
-    def _gaps(self) -> tuple[float, float, float]:
-        """(x gap, the same on the scale of the gradient, mu |y - y0|); atoms are added where there are such."""
+    def _gaps(self) -> tuple[float, float]:
+        """(the x gap on the scale of the gradient, mu |y - y0|); atoms are added where there are such."""
         here, cost, space = self.here, self.solver.cost, self.space
         vertices = space.vertices(here.Gx)
         if space.has_atoms:
@@ -162,13 +164,13 @@ class Search:
             if z is not None:
                 self.pairs.clear()
                 self.here = here = here._replace(z=z, Gz=space.pull(here.Gx))
-        x_gap, size = space.gap(here.z, here.x, here.Gx, vertices)
+        self.x_gap, size = space.gap(here.z, here.x, here.Gx, vertices)
         shift = self.mu * norm(here.inner.y - self.y0) if self.kernels.y_set is not None else 0.0
-        self.gap = x_gap + self._y_gap()
+        self.gap = self.x_gap + self._y_gap()
         self.accuracy = size + 0.1 * shift + 0.1 * self.target
         cost.projections += 2
         cost.lmos += space.lmos
-        return x_gap, size, shift
+        return size, shift
 
     def _y_gap(self) -> float:
         """|y - P_Y(y + f_y)|"""
