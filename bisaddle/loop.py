@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -78,6 +77,7 @@ class BlockRun(Run):
 
     def __init__(self, problem: Problem, method: Method, start: Point, certifier: Certifier, max_steps: int):
         super().__init__(problem, method, certifier)
+        self.fixed = programs.on_device((problem, method))
         self.state = method.init(problem, start)
         self.seconds_per_step: float | None = None
         self.capacity = _capacity(self.state)
@@ -102,9 +102,12 @@ class BlockRun(Run):
         """One compiled block: the recorded states, their steps and magnitudes, and the time before it began."""
         before, k = self.seconds, self.k
         numbers = (np.int64(every), np.int64(records))
-        block = block_program(self.problem, self.method, self.state, self.max_steps, self.capacity, numbers)
+        few = self.max_steps <= FEW_STEPS
+        static = {"capacity": self.capacity, "unroll": not few}
+        what = f"the steps of {self.method.name}"
+        block = programs.cached(_block, what, self.fixed, self.state, *numbers, light=few, **static)
         clock = time.perf_counter()
-        self.state, states = jax.block_until_ready(block(self.state, *numbers))
+        self.state, states = jax.block_until_ready(block(self.fixed, self.state, *numbers))
         elapsed = time.perf_counter() - clock
         states = jax.tree.map(lambda leaf: np.asarray(leaf)[:records], states)
         self.seconds += elapsed
@@ -201,19 +204,8 @@ def steps_of(problem: Problem, method: Method, state: State, steps, unroll: bool
     return lax.fori_loop(0, steps % UNROLL, one, state)
 
 
-def block_program(
-    problem: Problem, method: Method, state: State, max_steps: int, capacity: int, numbers: tuple
-) -> Callable:
-    """(state, every, records) -> `records` times `every` steps, compiled: lightly, if few steps are to be taken."""
-    fixed = programs.on_device((problem, method))
-    few = max_steps <= FEW_STEPS
-    what = f"the steps of {method.name}"
-    block = programs.cached(_block, what, fixed, state, *numbers, capacity=capacity, unroll=not few, light=few)
-    return partial(block, fixed)
-
-
 def _block(fixed: tuple[Problem, Method], state: State, every, records, *, capacity: int, unroll: bool):
-    """The state at the end, and each recorded one in a buffer of length `capacity`."""
+    """`records` times `every` steps: the state at the end, and each recorded one in a buffer of length `capacity`."""
     problem, method = fixed
     buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
 

@@ -110,7 +110,7 @@ def _blocks_to_end(runs: list[BlockRun], limits: Limits) -> None:
         run.status = run.judge(limits)
     stack = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
     states = on_device(jax.tree.map(stack, *(run.state for run in runs)))
-    fixed = on_device((problem, method))
+    fixed = runs[0].fixed
     k, pace = 0, 0.0
     while any(run.status is None for run in runs):
         active = np.array([run.status is None for run in runs])
@@ -133,7 +133,7 @@ def _blocks_to_end(runs: list[BlockRun], limits: Limits) -> None:
             if not active[i]:
                 continue
             before, run.state = run.state, pick(jax.tree.map(np.asarray, states), i)
-            run.seconds += elapsed / sum(active)
+            run.seconds += elapsed / int(active.sum())
             size = magnitude(iterates(run.state))
             if not size <= ceilings[i]:
                 run.state = last_within(problem, method, before, steps, ceilings[i])

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from bisaddle.loop import advance as advance
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.problem import Point, Problem
-from bisaddle.programs import OutOfTime, Watch, watched
+from bisaddle.programs import OutOfTime, Watch, on_device, watched
 from bisaddle.progress import Progress
 from bisaddle.result import Record, Result, Status, best_of, trace_of
 from bisaddle.threads import one_blas_thread
@@ -76,6 +77,7 @@ def solve(
     check_oracles(problem, measure)
     max_steps, sparse = int(max_steps), every is None
     every = int(every or max(1, min(method.look_every, max_steps // 100)))
+    problem = replace(problem, data=on_device(problem.data))  # once for all that follows
     kernels = Kernels(problem, start)
     with (
         Progress(progress, method.name, max_steps) as bar,

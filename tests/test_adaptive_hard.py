@@ -24,8 +24,20 @@ FOUND = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*HARD, *FOUND])
+# the others take longer than a few seconds
+QUICK = (
+    "Mifflin1 from (.8, .6)",
+    "Rosen-Suzuki",
+    "nat b0 rho0.1 Q5 fr1",
+    "nat b0.05 rho0.01 Q5 fr0",
+    "even b0 rho0.1 Q5 fr0",
+    "even20 b0.01 rho0.01 fr0",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in (HARD | FOUND)]
+)
 def test_a_hard_instance_is_certified(name, record):
     case = (HARD | FOUND)[name]
     if case.family in REAL and folder() is None:

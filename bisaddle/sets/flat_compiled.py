@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle.flat import Shape
@@ -14,6 +16,8 @@ from bisaddle.sets.flat_base import Delegate, FlatSet, Linear
 from bisaddle.sets.prox import Penalty
 from bisaddle.trees import Number
 
+# rows that a derivative is taken of at once
+ROWS = 48
 # a set and the shape of its values: sizes of the set are arguments of a program, the shape is not
 Fixed = tuple[ConvexSet, Shape]
 
@@ -48,11 +52,12 @@ class CompiledForm(FlatSet):
 
         def inside(rows: np.ndarray) -> np.ndarray:
             stack = rows.reshape(-1, self.size)
-            # as many rows as a power of two, so that few programs do for every number of them
-            padded = np.zeros((1 << (len(stack) - 1).bit_length(), self.size), v.dtype)
-            padded[: len(stack)] = stack
-            answer = self._run(_derivative, "derivative of the projection", v, padded)
-            return np.array(answer[: len(stack)]).reshape(rows.shape)
+            count = len(stack)
+            # so that one program does for every number of rows
+            padded = np.zeros((-(-count // ROWS) * ROWS, self.size), v.dtype)
+            padded[:count] = stack
+            answer = self._run(_derivative, "derivative of the projection", v, padded, np.array(count))
+            return np.array(answer[:count]).reshape(rows.shape)
 
         return self.project(v), inside
 
@@ -139,9 +144,10 @@ def _project(fixed: Fixed, v: Array) -> Array:
     return shape.join(convex_set.project(shape.traced(v)))
 
 
-def _derivative(fixed: Fixed, v: Array, rows: Array) -> Array:
+def _derivative(fixed: Fixed, v: Array, rows: Array, count: Array) -> Array:
+    """Of the first `count` rows."""
     _, derivative = jax.linearize(lambda v: _project(fixed, v), v)
-    return jax.vmap(derivative)(rows)
+    return lax.fori_loop(0, count, lambda i, answers: answers.at[i].set(derivative(rows[i])), jnp.zeros_like(rows))
 
 
 def _lmo(fixed: Fixed, d: Array) -> Array:
