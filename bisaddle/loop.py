@@ -105,7 +105,7 @@ class BlockRun(Run):
         few = self.max_steps <= FEW_STEPS
         static = {"capacity": self.capacity, "unroll": not few}
         what = f"the steps of {self.method.name}"
-        block = programs.cached(_block, what, self.fixed, self.state, *numbers, light=few, **static)
+        block = programs.cached(_block, what, self.fixed, self.state, *numbers, effort=None if few else 2, **static)
         clock = time.perf_counter()
         self.state, states = jax.block_until_ready(block(self.fixed, self.state, *numbers))
         elapsed = time.perf_counter() - clock

@@ -111,15 +111,15 @@ class Program:
         )
 
 
-def cached(function: Callable, name: str, *arguments: PyTree, light: bool = True, **static: Any) -> Any:
+def cached(function: Callable, name: str, *arguments: PyTree, effort: int | None = None, **static: Any) -> Any:
     """The function compiled for arguments of these structures and shapes; it takes and gives JAX arrays.
 
-    light: whether it may be compiled lightly if its arguments are small. static: keywords that are compiled in.
+    effort: of the compiler, 0, 1 or 2; None goes by the size of the arguments. static: keywords that are compiled in.
     """
     leaves, form = jax.tree.flatten(arguments)
-    key = (function, form, tuple(_kind(leaf) for leaf in leaves), tuple(static.items()), light)
+    key = (function, form, tuple(_kind(leaf) for leaf in leaves), tuple(static.items()), effort)
     jitted = jax.jit(function, static_argnames=tuple(static))
-    return _kept(key, name, lambda: _compiled(jitted.lower(*arguments, **static), leaves, light))
+    return _kept(key, name, lambda: _compiled(jitted.lower(*arguments, **static), leaves, effort))
 
 
 def _kept(key: tuple, name: str, build: Callable[[], Any]) -> Any:
@@ -134,14 +134,15 @@ def _kept(key: tuple, name: str, build: Callable[[], Any]) -> Any:
     return program
 
 
-def _compiled(lowered: Any, leaves: list, light: bool = True) -> Any:
-    """A lowered program, compiled with the options that suit arguments of this size."""
+def _compiled(lowered: Any, leaves: list, effort: int | None = None) -> Any:
+    """A lowered program, compiled with the effort given, or that suits arguments of this size."""
     size = sum(leaf.nbytes for leaf in leaves)
+    if effort is None:
+        effort = 0 if size <= LIGHT_BYTES else 1 if size <= MEDIUM_BYTES else 2
     backend = jax.default_backend()
-    options = LIGHT if size <= LIGHT_BYTES else MEDIUM
-    if light and backend == "cpu" and size <= MEDIUM_BYTES and backend not in _UNKNOWN_OPTIONS:
+    if effort < 2 and backend == "cpu" and backend not in _UNKNOWN_OPTIONS:
         try:
-            return lowered.compile(compiler_options=options)
+            return lowered.compile(compiler_options=(LIGHT, MEDIUM)[effort])
         except Exception as error:  # another jaxlib may not know them; what else is wrong shows below
             if not _refuses_options(error):
                 raise

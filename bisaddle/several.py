@@ -124,7 +124,7 @@ def _blocks_to_end(runs: list[BlockRun], limits: Limits) -> None:
         arguments = (states, np.int64(steps), active)
         what = f"the steps of {method.name}"
         few = max_steps <= FEW_STEPS
-        program = cached(_advance_all, what, fixed, *arguments, unroll=not few, light=few)
+        program = cached(_advance_all, what, fixed, *arguments, unroll=not few, effort=None if few else 2)
         clock = time.perf_counter()
         states = jax.block_until_ready(program(fixed, *arguments))
         elapsed = time.perf_counter() - clock

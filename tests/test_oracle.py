@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.flatten_util import ravel_pytree
 
 import bisaddle as bs
 from bisaddle import lower, oracle
@@ -90,7 +91,7 @@ def test_derivatives_on_pytrees_equal_finite_differences():
     problem, point = mixed()
     w = jax.tree.map(lambda a: jnp.cos(a + 1), point.theta)
     given = everything(problem, point, w)
-    unravel = {name: jax.flatten_util.ravel_pytree(getattr(point, name))[1] for name in ("x", "theta", "y")}
+    unravel = {name: ravel_pytree(getattr(point, name))[1] for name in ("x", "theta", "y")}
     parts = {name: flat(getattr(point, name)) for name in unravel}
 
     def upper(**moved):

@@ -119,12 +119,12 @@ def _constants(training: list, validation: list, radius: float, ridge: float, di
     r_i = max_lam lam ((1 - lam) q + |c|) / ridge:     |theta_i| <= r_i goes on to hold after a step of theta
     """
     T, norm = len(training), np.linalg.norm
-    h = np.array([norm(A, 2) ** 2 / len(A) for A, _ in training])
+    h = np.array([_largest(A) for A, _ in training])
     q = radius * np.sqrt(h) * [np.max(norm(A, axis=0)) / len(A) ** 0.5 for A, _ in training]
     c = np.array([norm(A.T @ b / len(A)) for A, b in training])
     lam = np.minimum(1, (q + c) / np.maximum(2 * q, np.finfo(float).tiny))
     r = lam * ((1 - lam) * q + c) / ridge
-    v = np.array([norm(A, 2) ** 2 / len(A) for A, _ in validation])
+    v = np.array([_largest(A) for A, _ in validation])
     slope = float(np.max(v * r + [norm(A.T @ b / len(A)) for A, b in validation]))  # of one validation loss in theta_i
     along_lam = np.max(2 * h * r + q + c)
     twist = float(np.max(h * np.maximum(np.hypot(1 + 2 * r + 2 * radius, 1), 2)))
@@ -135,6 +135,11 @@ def _constants(training: list, validation: list, radius: float, ridge: float, di
     exact |= {"C_thetax": float(np.hypot(norm(h) / 4, along_lam)), "L_g_thetax": twist}
     exact |= {"L_g_thetatheta": 2 * float(np.max(h))}
     return Constants(**exact, origin=tuple((name, "exact") for name in exact))
+
+
+def _largest(A: np.ndarray) -> float:
+    """The largest eigenvalue of A'A / n, from the smaller of A'A and AA': a singular value of A costs far more."""
+    return float(np.linalg.eigvalsh(A.T @ A if A.shape[1] <= len(A) else A @ A.T)[-1]) / len(A)
 
 
 def _gram(pairs: list) -> tuple[Array, Array, Array]:

@@ -69,7 +69,10 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Job:
-    """Lanes of one method class on one instance; width: lanes of the compiled program, some of them idle."""
+    """Lanes of one method class on one instance; width: lanes of the compiled program, some of them idle.
+
+    effort: of the compiler.
+    """
 
     built: Instance
     lanes: tuple[Lane, ...]
@@ -77,6 +80,7 @@ class Job:
     every: int
     gap: dict[str, float]
     width: int
+    effort: int = 2
 
     @property
     def text(self) -> str:
@@ -95,11 +99,15 @@ class Job:
         first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], (states.x, states.y))
         pieces, taken, seconds = [self._measured(scales, first)], 0, 0.0
         with self._compiling(type(methods[0]).__name__):
-            jax.block_until_ready(sweep.block(problem, together, states, self.every, 0))  # no step: compiles only
+            jax.block_until_ready(
+                sweep.block(problem, together, states, self.every, 0, self.steps)
+            )  # no step: compiles
         while taken < self.steps and not stop.is_set():
             records = min(sweep.BLOCK, (self.steps - taken) // self.every)
             clock = time.perf_counter()
-            states, points = jax.block_until_ready(sweep.block(problem, together, states, self.every, records))
+            states, points = jax.block_until_ready(
+                sweep.block(problem, together, states, self.every, records, self.steps)
+            )
             seconds += time.perf_counter() - clock
             pieces.append(self._measured(scales, jax.tree.map(lambda leaf, n=records: np.asarray(leaf)[:, :n], points)))
             taken += records * self.every

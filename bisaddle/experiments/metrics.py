@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from bisaddle import oracle, trees
+from bisaddle import oracle, programs, trees
 from bisaddle.problem import Problem
 
 # how near y to a vertex e_j, lambda_j to 0 or 1, and grad_x L to 0 count as there
@@ -116,7 +116,6 @@ def _y_set(problem: Problem) -> Any:
     return problem.y_set
 
 
-@jax.jit
 def _chunk(problem: Problem, spectrum: Spectrum, scales: Scale, x: PyTree, y: Array | np.ndarray) -> dict[str, Array]:
     one = lambda scale, x, y: measure(problem, spectrum, scale, x, y)
     return jax.vmap(one)(scales, x, y)
@@ -132,7 +131,9 @@ def measure_all(
     flat_scales = jax.tree.map(lambda a: np.repeat(np.asarray(a), records), scales)
     flat = jax.tree.map(lambda a: np.asarray(a).reshape(count, *a.shape[2:]), (x, y))
     flat = jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[-1:], padded - count, 0)]), (flat_scales, *flat))
-    pieces = [_chunk(problem, spectrum, *_slice(flat, i)) for i in range(0, padded, CHUNK)]
+    fixed = programs.on_device((problem, spectrum))
+    program = programs.cached(_chunk, "the measures", *fixed, *_slice(flat, 0), effort=1)
+    pieces = [program(*fixed, *_slice(flat, i)) for i in range(0, padded, CHUNK)]
     joined = {name: np.concatenate([np.asarray(piece[name]) for piece in pieces])[:count] for name in COLUMNS}
     return {name: values.reshape(lanes, records) for name, values in joined.items()}
 

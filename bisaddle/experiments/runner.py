@@ -108,7 +108,8 @@ def _run_case(experiment: Experiment, case: Case, grids, quick: bool, data_dir, 
     built = [build.instance(case, seed, data_dir) for seed in experiment.seeds]
     grids = {spec.key: _allowed(spec, built, grids[spec.key], experiment.steps) for spec in experiment.methods}
     width = QUICK_WIDTH if quick else WIDTH
-    jobs = [job for one in built for job in jobs_of(experiment, one, grids, width)]
+    effort = 1 if quick else 2
+    jobs = [job for one in built for job in jobs_of(experiment, one, grids, width, effort)]
     if any(spec.method != "Adaptive" for spec in experiment.methods):  # which compiles certify itself
         jobs = [WarmUp(built[0], experiment.gap), *jobs]
     outcomes = [outcome for done in crew.work(jobs) for outcome in done]
@@ -130,7 +131,7 @@ def _allowed(spec: MethodSpec, built: list[Instance], grid: tuple, steps: int) -
     return kept
 
 
-def jobs_of(experiment: Experiment, built: Instance, grids: dict[str, tuple], width: int) -> list[Job]:
+def jobs_of(experiment: Experiment, built: Instance, grids: dict[str, tuple], width: int, effort: int = 2) -> list[Job]:
     """Lanes of one compiled program together: the class of the method, and for a series its length."""
     groups: dict[tuple, list[Lane]] = {}
     for spec in experiment.methods:
@@ -143,7 +144,7 @@ def jobs_of(experiment: Experiment, built: Instance, grids: dict[str, tuple], wi
         size = 1 if method == "Adaptive" else width
         for i in range(0, len(lanes), size):
             part = tuple(lanes[i : i + size])
-            jobs.append(Job(built, part, experiment.steps, experiment.every, experiment.gap, size))
+            jobs.append(Job(built, part, experiment.steps, experiment.every, experiment.gap, size, effort))
     return jobs
 
 

@@ -1,17 +1,16 @@
 """All values of nu of a method in one compiled program: the steps, and the points to be measured."""
 
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
+from bisaddle import programs
 from bisaddle.methods.base import Method, State
 from bisaddle.problem import Point, Problem
-from bisaddle.trees import Number
 
 # records that a compiled block holds; the host looks at progress and Ctrl-C between blocks
 BLOCK = 100
@@ -33,19 +32,23 @@ def _joined(*leaves: Any) -> Any:
     return np.stack([np.asarray(leaf) for leaf in leaves]) if np.ndim(leaves[0]) == 0 else leaves[0]
 
 
-@partial(jax.jit, static_argnames="capacity")
 def block(
-    problem: Problem, methods: Method, states: State, every: Number, records: Number, capacity: int = BLOCK
+    problem: Problem, methods: Method, states: State, every: int, records: int, effort: int = 2
 ) -> tuple[State, PyTree]:
     """`records` times `every` steps of each method; the states at the end, and (x, y) after each record.
 
-    The points come in a buffer of length `capacity` along the second axis, after the lanes.
+    The points come in a buffer of length BLOCK along the second axis, after the lanes. effort: of the compiler.
     """
+    arguments = (*programs.on_device((problem, methods, states)), np.int64(every), np.int64(records))
+    return programs.cached(_block, "a sweep", *arguments, effort=effort)(*arguments)
+
+
+def _block(problem: Problem, methods: Method, states: State, every: Array, records: Array) -> tuple[State, PyTree]:
     # what all lanes share is not mapped over: a product with it is one product of matrices
     axes = jax.tree.map(lambda leaf: 0 if leaf.ndim == 1 else None, methods)
     step = jax.vmap(lambda method, state: method.step(problem, state), in_axes=(axes, 0))
     points = (states.x, states.y)
-    buffer = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], capacity, *leaf.shape[1:]), leaf.dtype), points)
+    buffer = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], BLOCK, *leaf.shape[1:]), leaf.dtype), points)
 
     def one_record(i, carry):
         states, buffer = carry
