@@ -170,6 +170,7 @@ class Kernels:
         return self.has_lower and _quadratic(self._lower.form, self._lower.kinds)
 
 
+MOST_KNOWN = 256
 _QUADRATIC: dict[tuple, bool] = {}
 
 
@@ -182,6 +183,8 @@ def _quadratic(form: Any, kinds: tuple) -> bool:
         def product(theta, leaves, x, w):
             return oracle.hessian_product(jax.tree.unflatten(form, leaves), x, theta, w)
 
+        if len(_QUADRATIC) >= MOST_KNOWN:
+            _QUADRATIC.clear()
         _QUADRATIC[key] = not depends(product, theta, jax.tree.leaves(part), x, theta)
     return _QUADRATIC[key]
 

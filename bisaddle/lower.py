@@ -11,12 +11,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.accurate import DENSE_LIMIT
 from bisaddle.problem import Point, Problem
 from bisaddle.trees import Number
 from bisaddle.validate import check_problem_at
-
-# up to this many lower variables the Hessian is formed and factorised; beyond, conjugate gradients
-DENSE_LIMIT = 128
 
 
 class Implicit(NamedTuple):
@@ -163,26 +161,6 @@ def spectrum(problem: Problem, x: PyTree, theta: PyTree, products: int = 32) -> 
     return extreme_eigenvalues(lambda w: oracle.hessian_product(problem, x, theta, w), theta, products)
 
 
-def least_curvature(problem: Problem, x: PyTree, theta: PyTree) -> Array:
-    """An estimate of the smallest eigenvalue of g_theta_theta(x, theta), by inverse iteration; NaN if not positive.
-
-    Lanczos would look past a single tiny eigenvalue of a large Hessian; solving with it does not.
-    """
-    solve = linear_solver(problem, x, theta)
-
-    def unit(v):
-        length = trees.norm(v)
-        return trees.scale(1 / jnp.where(length > 0, length, 1), v)
-
-    start = unit(trees.random_like(jax.random.key(2), theta))
-    v = lax.fori_loop(0, 4, lambda _, v: unit(solve(v, jnp.full((), 1e-3, trees.dtype_of(theta)))), start)
-    curved = oracle.hessian_product(problem, x, theta, v)
-    largest = operator_norm(lambda w: oracle.hessian_product(problem, x, theta, w), theta)
-    least = trees.dot(v, curved)
-    rounding = 100 * trees.size(theta) * jnp.finfo(trees.dtype_of(theta)).eps * largest
-    return jnp.where(least > rounding, least, jnp.nan)
-
-
 def extreme_eigenvalues(product: Callable[[PyTree], PyTree], like: PyTree, products: int = 32) -> tuple[Array, Array]:
     """Smallest and largest eigenvalue of a symmetric map on trees shaped like `like`, from inside, by Lanczos."""
     flat, unravel = ravel_pytree(like)
@@ -222,10 +200,3 @@ def operator_norm(linear: Callable[[PyTree], PyTree], like: PyTree, iterations: 
     start = unit(trees.random_like(jax.random.key(1), like))
     v = lax.fori_loop(0, iterations, lambda _, v: unit(transpose(linear(v))[0]), start)
     return trees.norm(linear(v))
-
-
-def dense_norm(linear: Callable[[PyTree], PyTree], like: PyTree) -> Array:
-    """|A| of a linear map on small trees shaped like `like`, from its matrix."""
-    flat, unravel = ravel_pytree(like)
-    rows = jax.vmap(lambda e: ravel_pytree(linear(unravel(e)))[0])(jnp.eye(flat.size, dtype=flat.dtype))
-    return jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(rows @ rows.T)[-1], 0))

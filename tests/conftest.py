@@ -21,7 +21,10 @@ def pytest_runtest_teardown():
     global _finished
     _finished += 1
     if _finished % CLEAR_EVERY == 0:
+        from bisaddle import programs  # not above: the import hook that checks annotations comes first
+
         jax.clear_caches()
+        programs.clear()
 
 
 @pytest.fixture(scope="session")

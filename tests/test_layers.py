@@ -28,13 +28,14 @@ ALLOWED = {
     "oracle": {"trees", "sets", "problem"},
     "validate": {"flat", "sets", "problem", "oracle"},
     "schedules": {"trees", "sets", "problem"},
-    "lower": {"trees", "sets", "problem", "validate", "oracle"},
     # what is driven from the host: the compiled derivatives, and what is solved with them
     "kernels": {"flat", "programs", "structure", "sets", "problem", "oracle"},
     "accurate": {"kernels"},
     "error_bounds": {"kernels", "accurate"},
     "worst_value": {"kernels", "accurate", "sets"},
     "degenerate": {"kernels", "accurate", "sets"},
+    # the same inside a jit, for theory and hypergradient
+    "lower": {"trees", "sets", "problem", "validate", "oracle", "accurate"},
     "methods": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules", "spectra", "kernels"},
     "theory": {"trees", "sets", "problem", "validate", "oracle", "lower", "schedules"},
     "derivatives": {"trees", "problem", "validate", "oracle", "lower"},
