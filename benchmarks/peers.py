@@ -8,9 +8,9 @@ several with --runs, and the medians count. "import" is what it imports after Nu
 arrays in NumPy, with all compilation, "warm" the median of five more, or of those that begin within ten seconds.
 Seconds are of CPU, all threads together, with one thread for BLAS unless the caller's environment says otherwise. All
 aim at a gap of 1e-6; the gap and the value that are printed come from one judge, with dense matrices in NumPy, never
-from a contestant. bs.solve is given the functions and the sets and nothing else. SciPy gets derivatives by hand,
-L-BFGS-B on the exact hypergradient and SLSQP on the epigraph. JAXopt, which is for the caller to install, gets implicit
-differentiation and its own line searches, in one compiled program. Where a step size or a weight was tuned on the very
+from a contestant. bs.solve is given the functions and the sets and nothing else. SciPy runs L-BFGS-B on the exact
+hypergradient and SLSQP on the epigraph, with derivatives by hand or by JAX from the same functions. JAXopt, which is
+for the caller to install, gets implicit differentiation and its own line searches, in one compiled program. Where a step size or a weight was tuned on the very
 instance, the table says so; tuning is not timed.
 """
 
@@ -89,7 +89,6 @@ def bounds_of(problem: str) -> tuple[float, float]:
 
 def by_bisaddle(problem: str) -> Callable[[Data], dict]:
     import jax
-    import jax.numpy as jnp
 
     import bisaddle as bs
 
@@ -100,7 +99,7 @@ def by_bisaddle(problem: str) -> Callable[[Data], dict]:
     def answer(data: Data) -> dict:
         x_set = bs.sets.L2Ball(RADIUS) if problem == "groups" else bs.sets.Box(*bounds_of(problem))
         y_set = bs.sets.Simplex() if problem == "groups" else None
-        made = bs.Problem(upper, lower, x_set, y_set, {name: jnp.asarray(value) for name, value in data.items()})
+        made = bs.Problem(upper, lower, x_set, y_set, data)
         result = bs.solve(made, bs.Point(**start_of(problem, data)), tol=TOL, progress=False)
         parts = {"x": result.x, "theta": result.theta, "y": result.y}
         note = f"{result.status}, {result.steps} steps"
@@ -111,6 +110,18 @@ def by_bisaddle(problem: str) -> Callable[[Data], dict]:
 
 def by_scipy(problem: str) -> Callable[[Data], dict]:
     return problems.SCIPY[problem]()
+
+
+def by_scipy_and_jax(problem: str) -> Callable[[Data], dict]:
+    import jax
+    import peers_scipy_jax as theirs
+
+    jax.config.update("jax_enable_x64", True)
+    upper, lower = jax_functions(problem)
+    start = partial(start_of, problem)
+    if lower is None:
+        return theirs.groups(upper, GROUPS, start)
+    return theirs.bilevel(upper, lower, bounds_of(problem), start)
 
 
 def import_jaxopt() -> Any:
@@ -252,6 +263,7 @@ FREE = "nothing"
 CONTESTANTS = {
     "bisaddle": Contestant(by_bisaddle, dict.fromkeys(problems.DATA, FREE)),
     "SciPy": Contestant(by_scipy, dict.fromkeys(problems.DATA, "nothing; derivatives by hand")),
+    "SciPy with JAX": Contestant(by_scipy_and_jax, dict.fromkeys(problems.DATA, "nothing; derivatives by JAX")),
     "JAXopt LBFGSB": Contestant(partial(by_jaxopt, "LBFGSB"), dict.fromkeys(("logistic", "cleaning"), FREE)),
     "JAXopt ProjectedGradient": Contestant(
         partial(by_jaxopt, "ProjectedGradient"),

@@ -25,12 +25,14 @@ class Shape:
     structure: Any
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
+    empty: np.dtype = np.dtype(np.float64)  # of the vector of a tree without leaves
 
     @classmethod
-    def of(cls, tree: PyTree) -> "Shape":
-        """Of a pytree of arrays, numbers or jax.ShapeDtypeStruct."""
+    def of(cls, tree: PyTree, empty: np.dtype | None = None) -> "Shape":
+        """Of a pytree of arrays, numbers or jax.ShapeDtypeStruct; empty: the dtype where it has no leaves."""
         leaves, structure = jax.tree.flatten(tree)
-        return cls(structure, tuple(tuple(np.shape(leaf)) for leaf in leaves), tuple(map(_dtype, leaves)))
+        shapes = tuple(tuple(np.shape(leaf)) for leaf in leaves)
+        return cls(structure, shapes, tuple(map(_dtype, leaves)), empty or _dtype(0.0))
 
     @cached_property
     def size(self) -> int:
@@ -38,7 +40,7 @@ class Shape:
 
     @cached_property
     def dtype(self) -> np.dtype:
-        return np.dtype(jnp.result_type(*self.dtypes) if self.dtypes else jnp.result_type(float))
+        return np.dtype(jnp.result_type(*self.dtypes)) if self.dtypes else self.empty
 
     @cached_property
     def structs(self) -> PyTree:

@@ -1,5 +1,6 @@
 """The derivatives of a problem at flat NumPy vectors, each a small compiled program: for what runs on the host."""
 
+import math
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,8 +19,6 @@ from bisaddle.sets.flat import FlatSet, flat_set
 from bisaddle.structure import depends
 
 Vector = np.ndarray
-# iterations of a power method, at most
-POWER = 12
 # of a preconditioner: variables in a block (beyond, a product with a matrix is no longer cheap beside one with the
 # Hessian), and entries of all matrices together
 MOST = 256
@@ -36,7 +35,7 @@ class Upper(NamedTuple):
 
 
 class Solve(NamedTuple):
-    """w with g_theta_theta w = right + r; the products it took, and the least curvature met on the way.
+    """w with g_theta_theta w = right - r; the products it took, and the least curvature met on the way.
 
     right: as given, or -g_theta; cross: g_theta_x w, where it was asked for.
     """
@@ -75,8 +74,9 @@ class Kernels:
     """
 
     def __init__(self, problem: Problem, point: Point):
-        self.x, self.theta, self.y = (Shape.of(part) for part in (point.x, point.theta, point.y))
+        self.x = Shape.of(point.x)
         self.dtype = self.x.dtype
+        self.theta, self.y = (Shape.of(part, empty=self.dtype) for part in (point.theta, point.y))
         self.eps = float(np.finfo(self.dtype).eps)
         self.part = _Part(
             problem.upper, problem.lower, on_device(problem.data), problem.derivatives, self.x, self.theta, self.y
@@ -335,19 +335,21 @@ def _norms(part: _Part, packed: Array, ends: Array) -> tuple[Array, Array]:
 
 
 def _operator_norm(linear, first: Array) -> Array:
-    """|A|, from below, by a power iteration on A'A that ends when it no longer grows by a tenth."""
+    """|A|, from below, by a power iteration on A'A.
+
+    After k passes from a v with <v, u>^2 = s along the leading vector, at least s^(1 / 4k) |A|: more than half of it
+    if k is at least log2(1 / s) / 4; s is about 1 / size, and the passes do for a thousandth of that.
+    """
+    passes = 3 + math.ceil(math.log2(first.size) / 4)
     _, transpose = jax.vjp(linear, first)
 
     def unit(v):
         length = jnp.sqrt(v @ v)
         return v / jnp.where(length > 0, length, 1), length
 
-    def one(carry):
-        v, norm, _, count = carry
-        v, square = unit(transpose(linear(v))[0])
-        return v, jnp.sqrt(square), norm, count + 1
+    def one(_, carry):
+        v, square = unit(transpose(linear(carry[0]))[0])
+        return v, jnp.sqrt(square)
 
     v, _ = unit(first)
-    zero = jnp.zeros((), first.dtype)
-    unfinished = lambda carry: (carry[1] > 1.1 * carry[2]) & (carry[3] < POWER)
-    return lax.while_loop(unfinished, one, (v, zero, zero - 1, 0))[1]
+    return lax.fori_loop(0, passes, one, (v, jnp.zeros((), first.dtype)))[1]

@@ -21,7 +21,7 @@ LIGHT = {
 }
 MEDIUM = {**LIGHT, "xla_backend_optimization_level": 1}
 # bytes of arguments up to which a program is light, or medium; beyond, it gets everything
-LIGHT_BYTES = 2**17
+LIGHT_BYTES = 2**19
 MEDIUM_BYTES = 2**24
 # compiled programs that are kept
 MOST_PROGRAMS = 512

@@ -69,7 +69,9 @@ def solve(
         method = Adaptive(1e-6 if tol is None else tol)
     if not isinstance(method, Method):
         raise ValueError(f"method must be a bisaddle.methods.Method, given {type(method).__name__}")
-    check_problem_at(problem, start)
+    watch = Watch()
+    with watched(watch):
+        check_problem_at(problem, start)
     method.check(problem)
     if measure is None:
         measure = natural_measure(problem.x_set)
@@ -81,13 +83,15 @@ def solve(
     kernels = Kernels(problem, start)
     with (
         Progress(progress, method.name, max_steps) as bar,
-        watched(Watch(bar.compiling, deadline)) as watch,
+        watched(watch),
         one_blas_thread(),
     ):
+        watch.say = bar.compiling
         limits = Limits(None if tol is None else float(tol), max_steps, deadline, every, sparse, callback, bar)
         certifier = Certifier(problem, kernels, measure, sigma, tau)
         points = [start] if starts is None else several.starts(problem, start, int(starts), key)
         runs = [_run(problem, method, point, certifier, max_steps) for point in points]
+        watch.deadline = deadline  # from here on there is something to give back
         try:
             several.run_to_end(runs, limits) if len(runs) > 1 else _run_to_end(runs[0], limits)
         except (KeyboardInterrupt, OutOfTime) as stop:

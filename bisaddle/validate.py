@@ -169,7 +169,8 @@ def _evaluate(name: str, function, arguments):
 def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
     if any(traced(leaf) for leaf in jax.tree.leaves((convex_set, value))):
         return
-    with jax.ensure_compile_time_eval():  # also inside the user's own jit
+    # also inside the user's own jit; ensure_compile_time_eval would compile every constant of a set's program by itself
+    with jax.core.eval_context():
         _check_feasible_now(variable, convex_set, value)
 
 

@@ -8,6 +8,7 @@ The functions live at module level and the data are arguments, so that all seeds
 from typing import Any, NamedTuple
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 

@@ -151,12 +151,14 @@ def test_large_programs_get_all_that_the_compiler_can_do():
         def compile(self, compiler_options=None):
             return compiler_options
 
-    def options(size, light=True):
-        return programs._compiled(Lowered(), [np.zeros(size, np.int8)], light)
+    def options(size, effort=None):
+        return programs._compiled(Lowered(), [np.zeros(size, np.int8)], effort)
 
     assert options(programs.LIGHT_BYTES) == programs.LIGHT
     assert options(programs.LIGHT_BYTES + 1) == options(programs.MEDIUM_BYTES) == programs.MEDIUM
-    assert options(programs.MEDIUM_BYTES + 1) is None and options(1, light=False) is None
+    assert options(programs.MEDIUM_BYTES + 1) is None
+    assert [options(1, effort) for effort in (0, 1, 2)] == [programs.LIGHT, programs.MEDIUM, None]
+    assert options(programs.MEDIUM_BYTES + 1, 0) == programs.LIGHT
 
 
 # --- the watch -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import inspect
 import itertools
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
