@@ -10,8 +10,8 @@ Seconds are of CPU, all threads together, with one thread for BLAS unless the ca
 aim at a gap of 1e-6; the gap and the value that are printed come from one judge, with dense matrices in NumPy, never
 from a contestant. bs.solve is given the functions and the sets and nothing else. SciPy runs L-BFGS-B on the exact
 hypergradient and SLSQP on the epigraph, with derivatives by hand or by JAX from the same functions. JAXopt, which is
-for the caller to install, gets implicit differentiation and its own line searches, in one compiled program. Where a step size or a weight was tuned on the very
-instance, the table says so; tuning is not timed.
+for the caller to install, gets implicit differentiation and its own line searches, in one compiled program.
+Where a step size or a weight was tuned on the very instance, the table says so; tuning is not timed.
 """
 
 import argparse

@@ -2,10 +2,13 @@
 
 import warnings
 from collections import Counter
+from inspect import unwrap
+from types import CellType, FunctionType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_context
 from jaxtyping import PyTree
 
 from bisaddle.flat import Shape
@@ -109,17 +112,25 @@ def _check_functions(problem: Problem, point: Point) -> None:
 def _warn_of_recompiling(problem: Problem, shapes: tuple) -> None:
     """Once for a function that is defined again and again, with other numbers in it: each is another program."""
     for name, function in (("upper", problem.upper), ("lower", problem.lower)):
-        code = getattr(getattr(function, "func", None), "__code__", None)
-        if code is None:
+        plain = getattr(function, "func", None)
+        if not isinstance(plain, FunctionType):
             continue
-        _ALIKE[code, shapes] += 1
-        if _ALIKE[code, shapes] == MOST_ALIKE + 1:
+        key = (_text(plain), shapes)
+        _ALIKE[key] += 1
+        if _ALIKE[key] == MOST_ALIKE + 1:
+            code = unwrap(plain).__code__
             warnings.warn(
                 f"{name} ({code.co_name}, line {code.co_firstlineno} of {code.co_filename}) has been defined anew "
                 f"{MOST_ALIKE + 1} times with the same shapes, and was compiled each time; define it once, and give "
                 "what changes as Problem(..., data=...): docs/performance.md",
                 stacklevel=5,
             )
+
+
+def _text(function) -> tuple:
+    """The code of a function and of those that it holds: a wrapper has the same code around every function."""
+    held = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    return function.__code__, *(_text(inner) for inner in held if isinstance(inner, FunctionType))
 
 
 def _check_functions_now(problem: Problem, point: Point) -> None:
@@ -170,7 +181,7 @@ def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None
     if any(traced(leaf) for leaf in jax.tree.leaves((convex_set, value))):
         return
     # also inside the user's own jit; ensure_compile_time_eval would compile every constant of a set's program by itself
-    with jax.core.eval_context():
+    with eval_context():
         _check_feasible_now(variable, convex_set, value)
 
 

@@ -18,7 +18,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import bisaddle as bs
-from bisaddle import programs
+from bisaddle import programs, validate
 from bisaddle.kernels import Kernels
 from bisaddle.programs import Watch
 from bisaddle.result import CERTIFICATE_COLUMNS
@@ -457,3 +457,24 @@ def test_a_solve_gives_the_threads_back():
 
 def _raises(record):
     raise ValueError("from the callback")
+
+
+def _closed_over(ridge):
+    """A problem whose lower function is defined anew at every call."""
+
+    def lower(x, theta, data):
+        return 0.5 * jnp.sum((theta - x) ** 2) + ridge * jnp.sum(theta**2)
+
+    box = bs.sets.Box(-1.0, 1.0)
+    problem = bs.Problem(lambda x, theta, y, data: jnp.sum((theta - 1) ** 2), lower, box, None)
+    return problem, bs.Point(x=np.zeros(2), theta=np.zeros(2))
+
+
+def test_a_function_defined_anew_again_and_again_is_named_once():
+    """Five times is nobody's business; the sixth is a warning, the seventh is silent again."""
+    for ridge in range(validate.MOST_ALIKE):
+        validate.check_problem_at(*_closed_over(ridge))
+    with pytest.warns(UserWarning, match=r"upper .*\n?.*defined anew 6 times.*data=") as caught:
+        validate.check_problem_at(*_closed_over(7.0))
+    assert {str(w.message).split(" ")[0] for w in caught} == {"upper", "lower"}
+    validate.check_problem_at(*_closed_over(8.0))

@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 import bisaddle as bs
 from bisaddle import lower, oracle
 from tests import reference
+from tests.jaxprs import equations
 from tests.registry import PROBLEMS, REGULARIZED, TWINS, flat, linear_quadratic_data
 from tests.test_certificate import certify, feasible_point
 
@@ -184,15 +185,6 @@ def test_a_step_makes_two_second_order_products_and_one_call_of_each_gradient(me
     jax.effects_barrier()
     assert {name: calls.count(name) for name in names} == dict.fromkeys(names, steps)
     assert sum(name in SECOND for name in calls) == 2 * steps
-
-
-def equations(jaxpr):
-    """All of them, those of inner programs included."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jax.tree.leaves(equation.params, is_leaf=lambda value: hasattr(value, "eqns")):
-            if hasattr(inner, "eqns"):  # a Jaxpr, or one closed over constants
-                yield from equations(getattr(inner, "jaxpr", inner))
 
 
 @pytest.mark.parametrize("method_name", REGULARIZED)
