@@ -14,6 +14,11 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX PIP_CO
 # Use the pyright that constraints.txt names, and do not look for a newer one.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
+# The tests spend most of their time in XLA's compiler, which these make two to three times faster: the options with which
+# bisaddle compiles its own small programs. `make test-all` takes XLA as it is.
+LIGHT_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
+  --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+
 # Real data, when it lies beside the clone.
 ifndef BISADDLE_DATA
 ifneq ($(wildcard ../shared/data),)
@@ -44,9 +49,9 @@ run: $(CLI) ## run the paper's experiments in their quick form: table, figures, 
 install: $(ALL) ## leave .venv with the package and all extras
 
 test: $(ALL) ## run the tests, without the slow ones (PYTEST_ARGS="-k simplex" adds options)
-	@$(PY) -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+	@XLA_FLAGS="$(LIGHT_XLA) $(XLA_FLAGS)" $(PY) -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(ALL) ## run every test
+test-all: $(ALL) ## run every test, with XLA's compiler as it is
 	@$(PY) -m pytest -n 2 $(PYTEST_ARGS)
 
 lint: $(ALL) ## check style, format and types

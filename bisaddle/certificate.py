@@ -176,9 +176,10 @@ class Certifier:
             if not gap <= tol:
                 return None
             bound = self._error_bound(solved, matrices=False)
-            if gap + bound <= tol:
-                return self._certificate(solved, theta, bound)
-        return self.certificate(x, solved.theta, y)
+            if gap + bound > tol:
+                solved = Implicit(self.kernels, x, solved.theta, y, w=solved.w)
+                bound = self._error_bound(solved, can_have_matrices(solved))
+            return self._certificate(solved, theta, bound)
 
     def with_free_parts(self, point: Point, certificate: Certificate) -> Certificate:
         """The certificate, with the parts of x that a degenerate corner leaves free."""

@@ -64,9 +64,10 @@ class HostRun(Run):
         return True
 
     def finish(self) -> None:
-        """A record of where the run stands, and of the place that seems best."""
+        """A record of where the run stands and, if it did not succeed, of the place that seems best."""
         known = {record.k for record in self.records}
-        if self.best.gap < 0.9 * self.look.gap and self.best.k not in known:
+        better = self.status is not Status.CERTIFIED and self.best.gap < 0.9 * self.look.gap
+        if better and self.best.k not in known:
             self.record(self.best)
         if self.look.k not in known:
             self.record(self.look)

@@ -45,15 +45,16 @@ def solve(
     """Run a method until the certificate says that the point is stationary, or a limit says stop.
 
     method: None takes Adaptive, which has no steps to choose.
-    tol: the gap to certify; None runs all steps. max_seconds: of wall time, all included.
+    tol: the gap to certify; None runs all steps. max_seconds: of wall time from the call, compilation included.
     every: steps between records (certificate, trace, stop rules, callback); None records 100 times, at least every 1000
-    steps, every 10 for Adaptive. measure, sigma, tau: of the gap, as in certify; measure None is "projection" where
-    x_set can project, else "lmo", else "mixed".
+    steps; Adaptive then at the start, where its own gap meets tol and, for a callback, every 100 steps.
+    measure, sigma, tau: of the gap, as in certify; measure None is "projection" where x_set can project, else "lmo",
+    else "mixed".
     callback: gets a Record; what it returns stops the run if true. progress: a bar; None shows one on a terminal.
     check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with the
     witness if one fails; theory.check_assumptions is the thorough form.
-    starts, key: run from this many starts in one compiled program and return, of the certified points, the one with the
-    lowest worst value; Result.starts has them all. The first is `start`, the second has what lies in boxes at nine
+    starts, key: run from this many starts, in turns, and return, of the certified points, the one with the lowest
+    worst value; Result.starts has them all. The first is `start`, the second has what lies in boxes at nine
     tenths of its range, the others are drawn with the key (jax.random.key(seed)).
     """
     began = time.perf_counter()
@@ -93,7 +94,10 @@ def solve(
         runs = [_run(problem, method, point, certifier, max_steps) for point in points]
         watch.deadline = deadline  # from here on there is something to give back
         try:
-            several.run_to_end(runs, limits) if len(runs) > 1 else _run_to_end(runs[0], limits)
+            if len(runs) > 1:
+                several.run_to_end(runs, limits)
+            else:
+                _run_to_end(runs[0], limits)
         except (KeyboardInterrupt, OutOfTime) as stop:
             for run in runs:
                 interrupted = Status.INTERRUPTED if isinstance(stop, KeyboardInterrupt) else Status.MAX_SECONDS

@@ -58,7 +58,6 @@ class Adaptive(HostMethod):
         steps="none to choose",
         reference="AYH25",
     )
-    look_every: ClassVar[int] = 10
 
     def looks(self, problem: Problem, kernels: Kernels, x: Vector, theta: Vector, y: Vector) -> Iterator[Look]:
         yield from Search(problem, kernels, x, theta, y, float(self.tol)).steps()
