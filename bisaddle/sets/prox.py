@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
 
@@ -333,8 +334,11 @@ class Prox(Penalty):
 @jax.jit  # so that a call outside jit compiles once, not at every call
 def _entropy_prox(v: Array, a: Array) -> Array:
     """argmin a sum p log p + |p - v|^2 / 2 over the unit simplex: p + a log p = v - t, t the root of sum p = 1."""
-    given, v = v, v - jnp.max(v)
-    v = v - jnp.max(v)  # twice, as in project_simplex: the largest is 0, its p is 1 at t = -1 and 1/n at the upper end
+    # the answer does not depend on the shift, so that no derivative goes through it: that of a maximum looks for the
+    # entry that equals it, and where XLA computes v twice, with another rounding, there is none
+    given, v = v, v - lax.stop_gradient(jnp.max(v))
+    # twice, as in project_simplex: the largest is 0, its p is 1 at t = -1 and 1/n at the upper end
+    v = v - lax.stop_gradient(jnp.max(v))
 
     def p(t: Array) -> Array:
         return a * wright_omega((v - t) / a - jnp.log(a))
