@@ -75,11 +75,12 @@ clean: ## remove the environment and everything generated
 	rm -rf $(VENV) results build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# $(call pip_install,extras,what is said meanwhile)
+# $(call pip_install,extras,what is said meanwhile); --no-compile: bytecode of the few modules that are used is made when
+# they are first imported, that of all of them would take a third of the time
 define pip_install
 @echo "Installing bisaddle with $(2) into $(VENV) ..."
 @touch $(BUSY)
-@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$(1)]"
+@$(PY) -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt -e ".[$(1)]"
 @rm $(BUSY)
 endef
 
