@@ -95,8 +95,9 @@ def host_steps(run: HostRun, limits: Limits) -> Iterator[None]:
         look = run.advance()
         size = magnitude(look)
         limit = max(limit, DIVERGENCE * size) if look.k == 1 and np.isfinite(size) else limit
-        if not size <= limit:
-            run.status = Status.DIVERGED if np.isfinite(size) else Status.NONFINITE
+        finite = np.isfinite(size + look.gap + look.value)
+        if not (finite and size <= limit):
+            run.status = Status.DIVERGED if finite else Status.NONFINITE
             return
         run.look = look
         if look.gap <= run.best.gap or not limits.sparse:  # what is recorded regularly needs no other best

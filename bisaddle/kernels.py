@@ -277,6 +277,7 @@ def _lower(part: _Part, packed: Array, inverse: Array) -> Array:
     count = jnp.where(is_warm > 0, -1, 0)
     carry = (start, right, begin, right @ z, jnp.full((), jnp.inf, dtype), count, jnp.asarray(True))
     w, r, _, _, least, count, _ = lax.while_loop(unfinished, one, carry)
+    w = jnp.where(jnp.isfinite(r @ r), w, jnp.nan)  # a residual that is no number ends the loop, and is no solution
     along = lambda: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(w)))
     cross = lax.cond(with_cross > 0, along, lambda: jnp.zeros(part.x.size, dtype))
     return jnp.concatenate([w, r, right, cross, jnp.stack([count.astype(dtype), least])])

@@ -8,7 +8,7 @@ import numpy as np
 def extreme_eigenvalues(
     product: Callable[[np.ndarray], np.ndarray], size: int, dtype: np.dtype, products: int = 32
 ) -> tuple[float, float]:
-    """Smallest and largest eigenvalue of a symmetric map on vectors of this size, from inside, by Lanczos."""
+    """Smallest and largest eigenvalue of a symmetric map on vectors of this size, from inside, by Lanczos; NaN: NaN."""
     steps = min(products, size)
     eps = np.finfo(dtype).eps
     v = np.random.default_rng(0).normal(size=size)
@@ -27,6 +27,8 @@ def extreme_eigenvalues(
             break
         off.append(beta)
         basis.append(image / beta)
+    if not np.all(np.isfinite(diagonal + off)):
+        return np.nan, np.nan
     count = len(diagonal)
     beside = np.array(off[: count - 1])
     ritz = np.linalg.eigvalsh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))

@@ -2,6 +2,7 @@
 
 from itertools import islice
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -108,3 +109,18 @@ def test_a_solve_gives_the_threads_back():
 
 def _raises(record):
     raise ValueError("from the callback")
+
+
+def test_a_function_that_is_no_number_at_the_start_is_a_status_at_once():
+    """Also where only f_theta is NaN, through which nothing but the linear system goes."""
+
+    def upper(x, theta, y, data):
+        return jnp.sum(jnp.sqrt(theta - 0.99))
+
+    def lower(x, theta, data):
+        return 0.5 * jnp.sum((theta - x) ** 2)
+
+    problem = bs.Problem(upper, lower, bs.sets.Box(-1.0, 1.0), None)
+    result = bs.solve(problem, bs.Point(x=np.zeros(2), theta=np.zeros(2)))
+    assert result.status is bs.Status.NONFINITE and result.steps <= 1
+    assert np.all(np.isfinite(result.last.x))
