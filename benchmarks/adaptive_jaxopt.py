@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait for each other when the cores are shared
@@ -30,12 +30,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # JAXopt warns on import that it is no longer maintained
     import jaxopt
 
-from bisaddle.defaults import default_method
-
 import bisaddle as bs
+from bisaddle import programs
 from bisaddle.apps import multitask
-from bisaddle.certificate import compiled_certificate
-from bisaddle.solve import advance
+from bisaddle.kernels import Kernels
 
 jax.config.update("jax_enable_x64", True)
 OURS, THEIRS = 1e-6, 1e-3
@@ -208,6 +206,7 @@ def tuned(
 def ours(problem: bs.Problem, start: bs.Point, goal: float) -> tuple[bs.Result, Seconds, Seconds]:
     """A result, the seconds of a first call, and of a later one."""
     jax.clear_caches()
+    programs.clear()
     job = lambda: bs.solve(problem, start, tol=goal, progress=False)
     result, first = timed(lambda: Opaque(job()))
     return result.value, first, least(lambda: Opaque(job()))
@@ -222,18 +221,18 @@ class Opaque:
 
 def parts(problem: bs.Problem, start: bs.Point, result: bs.Result, goal: float) -> dict[str, Seconds]:
     """Where the time of a solve goes, each part by itself, after compilation."""
-    steps = result.steps
-    method = default_method(problem, start, goal)
-    state = method.init(problem, start)
-    certificate = lambda: compiled_certificate(problem, result.point, 1.0, 1.0, 0.0, measure="projection")
+    kernels = Kernels(problem, start)
+    method = bs.methods.Adaptive(goal)
+
+    def steps():
+        return Opaque(list(islice(method.looks(problem, kernels, *kernels.flat(start)), result.steps)))
+
     jobs = {
-        "choice of the method": lambda: Opaque(default_method(problem, start, goal)),
-        "init": lambda: method.init(problem, start),
-        f"{steps} steps": lambda: advance(problem, method, state, steps),
-        f"one certificate, of {len(result.trace.certified)}": certificate,
+        f"{result.steps} steps": steps,
+        f"one certificate, of {len(result.trace.certified)}": lambda: Opaque(bs.certify(problem, result.point)),
     }
     for job in jobs.values():
-        jax.block_until_ready(job())
+        job()
     return {name: least(job) for name, job in jobs.items()}
 
 
