@@ -175,7 +175,7 @@ class Certifier:
             gap = self._x_gap(x, solved.Gx) + self._y_gap(y, solved.upper.f_y)
             if not gap <= tol:
                 return None
-            bound = self._error_bound(solved, matrices=False)
+            bound = self._error_bound(solved, matrices=False, passes=2)
             if gap + bound > tol:
                 solved = Implicit(self.kernels, x, solved.theta, y, w=solved.w)
                 bound = self._error_bound(solved, can_have_matrices(solved))
@@ -219,8 +219,8 @@ class Certifier:
             error_is_bound=not kernels.has_lower or self.problem.constants.origin_of("mu_g") in ("given", "exact"),
         )
 
-    def _error_bound(self, solved: Implicit, matrices: bool) -> float:
-        x_error, y_error = gradient_errors(solved, self.mu_g, matrices)
+    def _error_bound(self, solved: Implicit, matrices: bool, passes: int | None = None) -> float:
+        x_error, y_error = gradient_errors(solved, self.mu_g, matrices, passes)
         rounding = 8 * self.kernels.eps
         x_error += rounding * norm(solved.x) / self.tau
         if self.measure != "projection":

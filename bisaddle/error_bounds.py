@@ -3,17 +3,20 @@
 import numpy as np
 
 from bisaddle.accurate import DENSE_LIMIT, Implicit, norm
-from bisaddle.kernels import Vector
+from bisaddle.kernels import Vector, power_passes, shortfall
 
 
-def gradient_errors(solved: Implicit, mu_g: float | None, matrices: bool) -> tuple[float, float]:
+def gradient_errors(
+    solved: Implicit, mu_g: float | None, matrices: bool, passes: int | None = None
+) -> tuple[float, float]:
     """Bounds on the errors of Gx and of Gy, for theta and w that solve their equations up to residuals.
 
         delta = Hess^-1 g_theta to first order, theta - theta*;     J = d/dtheta (Gx, linear residual, Gy) at fixed w
         Gy - grad_y L = J_y delta,      Gx - grad_x L = J_x delta + g_theta_x Hess^-1 (J_r delta + linear residual)
 
     matrices: the norms of these two maps are taken as they stand, from their matrices; else they are bounded by |J|,
-    |g_theta_x| and 1 / mu_g, which may be far more. mu_g: None where it is not known.
+    |g_theta_x| and 1 / mu_g, which may be far more. mu_g: None where it is not known. passes: of the power iterations
+    behind those norms; fewer are cheaper, and the bound is larger by what they may have missed.
     """
     kernels, upper = solved.kernels, solved.upper
     rounding = 8 * kernels.eps
@@ -41,8 +44,9 @@ def gradient_errors(solved: Implicit, mu_g: float | None, matrices: bool) -> tup
         # a Hessian whose least eigenvalue is lost in rounding cannot be certified, whatever the norms say
         y_error = np.nan if np.isnan(mu_g) else y_error
     else:
-        cross_norm, bend_norm = kernels.norms(x, theta, y, w, ends)
-        C, J, delta = 2 * cross_norm, 2 * bend_norm, lower / mu_g
+        cross_norm, bend_norm = kernels.norms(x, theta, y, w, ends, passes)
+        factor = max(2.0, shortfall(theta.size, passes or power_passes(theta.size)))
+        C, J, delta = factor * cross_norm, factor * bend_norm, lower / mu_g
         y_error = J * delta
         x_error = J * delta + C / mu_g * (J * delta + linear)
     x_error += rounding * (norm(upper.f_x) + C * norm(w))

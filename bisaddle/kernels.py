@@ -158,10 +158,13 @@ class Kernels:
         """J[end, i] = d/dtheta_i of (f_x - g_theta_x w, f_theta - g_theta_theta w, f_y) at each end, w fixed."""
         return self._bends(np.concatenate([x, theta, y, w]), ends)
 
-    def norms(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> tuple[float, float]:
-        """(|g_theta_x|, |J|) of the same J, from below, by power iterations."""
+    def norms(
+        self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector, passes: int | None = None
+    ) -> tuple[float, float]:
+        """(|g_theta_x|, |J|) of the same J, from below, by power iterations of so many passes: see `shortfall`."""
         first = np.random.default_rng(1).normal(size=theta.size).astype(self.dtype)
-        cross, bend = self._norms(np.concatenate([x, theta, y, w, first]), ends)
+        count = np.array(power_passes(theta.size) if passes is None else passes)
+        cross, bend = self._norms(np.concatenate([x, theta, y, w, first]), ends, count)
         return float(cross), float(bend)
 
     @cached_property
@@ -187,6 +190,20 @@ def _quadratic(form: Any, kinds: tuple) -> bool:
             _QUADRATIC.clear()
         _QUADRATIC[key] = not depends(product, theta, jax.tree.leaves(part), x, theta)
     return _QUADRATIC[key]
+
+
+def power_passes(size: int) -> int:
+    """Passes of a power iteration after which it has more than half of the norm."""
+    return 3 + math.ceil(math.log2(size) / 4)
+
+
+def shortfall(size: int, passes: int) -> float:
+    """How many times a norm can exceed what a power iteration on A'A has found.
+
+    After k passes from a unit v with <v, u>^2 = s along the leading vector u, at least s^(1 / 4k) |A| is found; s is
+    about 1 / size, and taken for a 4096th of that.
+    """
+    return (4096 * size) ** (1 / (4 * passes))
 
 
 def matrix_blocks(theta: Shape) -> int:
@@ -320,7 +337,7 @@ def _bends(part: _Part, packed: Array, ends: Array) -> Array:
     return lax.map(lambda end: jax.vmap(lambda e: jax.jvp(at, (end,), (e,))[1])(units), ends)
 
 
-def _norms(part: _Part, packed: Array, ends: Array) -> tuple[Array, Array]:
+def _norms(part: _Part, packed: Array, ends: Array, passes: Array) -> tuple[Array, Array]:
     size = part.theta.size
     x, theta = part.split(packed, "x", "theta")
     first = packed[-size:]
@@ -332,16 +349,11 @@ def _norms(part: _Part, packed: Array, ends: Array) -> tuple[Array, Array]:
     def J(e):
         return jnp.concatenate([jax.jvp(at, (end,), (e,))[1] for end in ends])
 
-    return _operator_norm(cross, first), _operator_norm(J, first)
+    return _operator_norm(cross, first, passes), _operator_norm(J, first, passes)
 
 
-def _operator_norm(linear, first: Array) -> Array:
-    """|A|, from below, by a power iteration on A'A.
-
-    After k passes from a v with <v, u>^2 = s along the leading vector, at least s^(1 / 4k) |A|: more than half of it
-    if k is at least log2(1 / s) / 4; s is about 1 / size, and the passes do for a thousandth of that.
-    """
-    passes = 3 + math.ceil(math.log2(first.size) / 4)
+def _operator_norm(linear, first: Array, passes: Array) -> Array:
+    """|A|, from below, by a power iteration on A'A."""
     _, transpose = jax.vjp(linear, first)
 
     def unit(v):

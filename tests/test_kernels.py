@@ -9,7 +9,7 @@ import bisaddle as bs
 from bisaddle import accurate, lower
 from bisaddle import kernels as kernels_module
 from bisaddle.accurate import Hessian, Implicit
-from bisaddle.kernels import Kernels, block_order, unit_rows
+from bisaddle.kernels import Kernels, block_order, shortfall, unit_rows
 from bisaddle.spectra import extreme_eigenvalues
 from bisaddle.worst_value import worst_value
 from tests import reference
@@ -418,3 +418,21 @@ def test_the_worst_value_with_a_penalty_and_from_outside_the_set():
         wanted = weight * np.log(np.sum(np.exp(b / weight)))
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
         assert found - 1e-12 <= wanted <= found + rest + 1e-12
+
+
+@pytest.mark.parametrize("passes", [1, 2, 5])
+def test_what_few_passes_of_a_power_iteration_miss_is_allowed_for(passes):
+    """One large singular value among many small ones: found times shortfall is never below the norm."""
+    size = 1000
+    scale = np.ones(size)
+    scale[7] = 30.0
+
+    def lower(x, theta, data):
+        return 0.5 * jnp.sum(theta**2) - jnp.sum(data * x * theta)
+
+    problem = bs.Problem(lambda x, theta, y, data: jnp.sum(theta), lower, bs.sets.Box(-1.0, 1.0), None, scale)
+    start = bs.Point(x=np.zeros(size), theta=np.zeros(size))
+    kernels = Kernels(problem, start)
+    x, theta, y = kernels.flat(start)
+    cross, _ = kernels.norms(x, theta, y, theta, theta[None], passes)
+    assert cross <= 30 * (1 + 1e-12) and cross * shortfall(size, passes) >= 30
