@@ -354,7 +354,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for problem in chosen:
             data, file = problems.DATA[problem](), Path(folder, f"{problem}.npz")
-            np.savez(file, **data)  # type: ignore[arg-type]
+            np.savez(file, **data)
             for name in names:
                 if problem in CONTESTANTS[name].tuned:
                     found = [fresh(problem, name, file) for _ in range(options.runs)]
