@@ -89,8 +89,8 @@ def host_steps(run: HostRun, limits: Limits) -> Iterator[None]:
         run.record(run.look)
         run.status = run.judge(limits)
     while run.status is None:
-        if run.k >= limits.max_steps or limits.out_of_time:
-            run.status = Status.MAX_STEPS if run.k >= limits.max_steps else Status.MAX_SECONDS
+        run.status = limits.reached(run.k)
+        if run.status is not None:
             return
         look = run.advance()
         size = magnitude(look)

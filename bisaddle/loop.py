@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from bisaddle import programs
 from bisaddle.certificate import Certifier
+from bisaddle.interrupts import Interrupt
 from bisaddle.methods.base import UNROLL, Method, State
 from bisaddle.problem import Point, Problem
 from bisaddle.progress import Progress
@@ -41,10 +42,16 @@ class Limits:
     sparse: bool
     callback: Callable[[Record], Any] | None
     bar: Progress
+    interrupt: Interrupt
 
-    @property
-    def out_of_time(self) -> bool:
-        return self.deadline is not None and time.perf_counter() >= self.deadline
+    def reached(self, k: int) -> Status | None:
+        """The limit that a run stands at after k steps."""
+        if k >= self.max_steps:
+            return Status.MAX_STEPS
+        if self.interrupt.asked:
+            return Status.INTERRUPTED
+        late = self.deadline is not None and time.perf_counter() >= self.deadline
+        return Status.MAX_SECONDS if late else None
 
 
 class Run:
@@ -121,12 +128,10 @@ def run_blocks(run: BlockRun, limits: Limits) -> Status:
     limit = divergence_limit(run.state, first)
     status = run.judge(limits)
     while status is None:
-        k = run.k
-        if k >= limits.max_steps:
-            return Status.MAX_STEPS
-        if limits.out_of_time:
-            return Status.MAX_SECONDS
-        begin = run.state
+        k, begin = run.k, run.state
+        end = limits.reached(k)
+        if end is not None:
+            return end
         size, records = _plan(k, limits, run.seconds_per_step, run.capacity)
         states, steps, sizes, before = run.advance(size, records)
         for i, reached in enumerate(steps):

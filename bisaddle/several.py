@@ -114,9 +114,10 @@ def _blocks_to_end(runs: list[BlockRun], limits: Limits) -> None:
     k, pace = 0, 0.0
     while any(run.status is None for run in runs):
         active = np.array([run.status is None for run in runs])
-        if k >= max_steps or limits.out_of_time:
+        end = limits.reached(k)
+        if end is not None:
             for run in (run for run in runs if run.status is None):
-                run.status = Status.MAX_STEPS if k >= max_steps else Status.MAX_SECONDS
+                run.status = end
             return
         to_look = min(every - k % every, max_steps - k)
         affordable = UNROLL * max(1, int(BLOCK_SECONDS / max(pace, 1e-9)) // UNROLL)

@@ -10,6 +10,7 @@ import numpy as np
 from bisaddle import several
 from bisaddle.certificate import Certifier, check_measure, check_oracles, natural_measure
 from bisaddle.host_loop import HostRun, host_steps
+from bisaddle.interrupts import noted
 from bisaddle.kernels import Kernels
 from bisaddle.loop import BlockRun, Limits, Run, run_blocks
 from bisaddle.loop import advance as advance
@@ -88,16 +89,18 @@ def solve(
         one_blas_thread(),
     ):
         watch.say = bar.compiling
-        limits = Limits(None if tol is None else float(tol), max_steps, deadline, every, sparse, callback, bar)
         certifier = Certifier(problem, kernels, measure, sigma, tau)
         points = [start] if starts is None else several.starts(problem, start, int(starts), key)
         runs = [_run(problem, method, point, certifier, max_steps) for point in points]
         watch.deadline = deadline  # from here on there is something to give back
+        tol = None if tol is None else float(tol)
         try:
-            if len(runs) > 1:
-                several.run_to_end(runs, limits)
-            else:
-                _run_to_end(runs[0], limits)
+            with noted() as interrupt:
+                limits = Limits(tol, max_steps, deadline, every, sparse, callback, bar, interrupt)
+                if len(runs) > 1:
+                    several.run_to_end(runs, limits)
+                else:
+                    _run_to_end(runs[0], limits)
         except (KeyboardInterrupt, OutOfTime) as stop:
             for run in runs:
                 interrupted = Status.INTERRUPTED if isinstance(stop, KeyboardInterrupt) else Status.MAX_SECONDS

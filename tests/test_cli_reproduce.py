@@ -1,6 +1,7 @@
 """bisaddle reproduce, run and report: a folder with numbers, figures and a page; partial results; bad input."""
 
 import json
+import signal
 import time
 
 import pytest
@@ -197,12 +198,19 @@ def test_a_wrong_file_stops_the_reproduction_before_it_begins(tmp_path, called):
     assert not called
 
 
-def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, called, no_figures):
+@pytest.fixture
+def listening():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest's workers ignore it
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, called, no_figures, listening):
     finished = experiments.run
 
     def run(experiment, **options):
         if called:
-            reproducing.signal.raise_signal(reproducing.signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
         return finished(experiment, **options)
 
     monkeypatch.setattr(experiments, "run", run)
@@ -213,9 +221,10 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, called, no_figures
     assert done.stdout.splitlines()[-1] == f"The page is {tmp_path / 'report.html'}"
 
 
-def test_ctrl_c_before_anything_is_finished_says_so(tmp_path, monkeypatch):
+def test_ctrl_c_before_anything_is_finished_says_so(tmp_path, monkeypatch, listening):
     def run(experiment, **options):
-        reproducing.signal.raise_signal(reproducing.signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return []
 
     monkeypatch.setattr(experiments, "run", run)
     refused(

@@ -23,6 +23,7 @@ ALLOWED = {
     "spectra": set(),
     "structure": set(),
     "progress": set(),
+    "interrupts": set(),
     "sets": {"trees", "flat", "programs"},
     "problem": {"trees", "sets"},
     "oracle": {"trees", "sets", "problem"},
@@ -48,7 +49,7 @@ ALLOWED = {
 # a certificate never trusts the method that it judges
 ALLOWED["certificate"] = {"trees", "sets", "problem", "programs", "threads", "validate", "kernels"}
 ALLOWED["certificate"] |= {"accurate", "error_bounds", "worst_value", "degenerate"}
-ALLOWED["loop"] = {"trees", "problem", "programs", "progress", "certificate", "result", "methods.base"}
+ALLOWED["loop"] = {"trees", "problem", "programs", "progress", "interrupts", "certificate", "result", "methods.base"}
 ALLOWED["host_loop"] = ALLOWED["loop"] | {"loop"}
 ALLOWED["several"] = ALLOWED["host_loop"] | {"flat", "sets", "host_loop"}
 ALLOWED["solve"] = set(ALLOWED) - {"apps", "datasets"}

@@ -1,9 +1,7 @@
 """bisaddle reproduce, run, report."""
 
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from bisaddle.cli.options import (
     max_seconds_option,
     pairs_of,
 )
+from bisaddle.interrupts import Interrupt, noted
 
 RESULTS = Path("results")
 # nothing to look for and nothing to download
@@ -195,16 +194,20 @@ def _compare(
     """Run, save, show; whether everything was run."""
     jobs = list(_jobs(chosen, datasets, options))
     begin, runs = time.perf_counter(), []
-    with _interruptible() as stop:
+    stop: list[str] = []
+    with noted() as interrupt:
         screen.note(f"{len(jobs)} experiment{'s' * (len(jobs) > 1)}, float64{', quick' * options['quick']}")
         limit = None if options["max_seconds"] is None else begin + options["max_seconds"]
         with screen.Progress("compiling", quiet=options["as_json"]) as bar:
             for i, job in enumerate(jobs):
-                share = partial(_look, bar, stop, limit, i / len(jobs), 1 / len(jobs))
+                share = partial(_look, bar, stop, interrupt, limit, i / len(jobs), 1 / len(jobs))
                 runs += _run_one(job, share)
-                if stop:
+                if stop or interrupt.asked:
                     break
-            maps = [] if stop or not sensitive else _sensitivity(jobs, partial(_look, bar, stop, limit))
+            ended = bool(stop or interrupt.asked)
+            maps = [] if ended or not sensitive else _sensitivity(jobs, partial(_look, bar, stop, interrupt, limit))
+        if interrupt.asked and not stop:
+            stop.append("interrupted")
         if not runs:
             raise Failure(f"{stop[0] if stop else 'ended'} before the first run; nothing is saved", NOT_CONVERGED)
         written = outputs.write_all(runs, maps, folder, account)
@@ -265,6 +268,7 @@ def _run_one(job: tuple[Any, dict[str, Any]], look: Any) -> list[dict]:
 def _look(
     bar: screen.Progress,
     stop: list[str],
+    interrupt: Interrupt,
     limit: float | None,
     start: float,
     share: float,
@@ -274,8 +278,11 @@ def _look(
     gap: float | None,
 ) -> None:
     bar.show(start + share * done / max(total, 1), text, gap)
-    if limit is not None and time.perf_counter() > limit:
+    if interrupt.asked:
+        stop.append("interrupted")
+    elif limit is not None and time.perf_counter() > limit:
         stop.append("stopped by --max-seconds")
+    if stop:
         raise KeyboardInterrupt
 
 
@@ -292,24 +299,3 @@ def _sensitivity(jobs: list[tuple[Any, dict[str, Any]]], look: Any) -> list[dict
         except KeyboardInterrupt:
             break
     return found
-
-
-@contextmanager
-def _interruptible() -> Iterator[list[str]]:
-    """Ctrl-C raises KeyboardInterrupt as always, and is remembered in the list given."""
-    stop: list[str] = []
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(*_: object) -> None:
-        stop.append("interrupted")
-        raise KeyboardInterrupt
-
-    try:
-        signal.signal(signal.SIGINT, note)
-    except ValueError:  # not the main thread: no signal comes here
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
