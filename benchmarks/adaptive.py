@@ -26,8 +26,8 @@ from adaptive_families import FAMILIES, HARD, Case, cases
 
 import bisaddle as bs
 from bisaddle import programs
-from bisaddle.kernels import Kernels
 from bisaddle.methods.adaptive.method import Search
+from bisaddle.oracle.kernels import Kernels
 
 jax.config.update("jax_enable_x64", True)
 GOALS = (1e-2, 1e-4, 1e-6, 1e-8)

@@ -33,7 +33,7 @@ with warnings.catch_warnings():
 import bisaddle as bs
 from bisaddle import programs
 from bisaddle.apps import multitask
-from bisaddle.kernels import Kernels
+from bisaddle.oracle.kernels import Kernels
 
 jax.config.update("jax_enable_x64", True)
 OURS, THEIRS = 1e-6, 1e-3

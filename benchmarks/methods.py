@@ -22,10 +22,10 @@ from pictures import save_svg
 
 import bisaddle as bs
 from bisaddle import trees
-from bisaddle.kernels import Kernels
-from bisaddle.lower import implicit
 from bisaddle.methods.base import HostMethod, able, public_methods
-from bisaddle.solve import advance
+from bisaddle.oracle.kernels import Kernels
+from bisaddle.oracle.traced import implicit
+from bisaddle.run.solve import advance
 
 jax.config.update("jax_enable_x64", True)
 GRID = np.logspace(-2, 2.5, 8)

@@ -7,10 +7,10 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle, trees
-from bisaddle.kernels import Kernels, Upper
 from bisaddle.methods.adaptive.face import PAIRS, Pairs, face_direction, two_loops
 from bisaddle.methods.adaptive.inner import Inner, Solver
 from bisaddle.methods.adaptive.inverse import Inverse
+from bisaddle.oracle.kernels import Kernels, Upper
 from bisaddle.sets.flat import flat_set
 from tests.registry import PROBLEMS
 

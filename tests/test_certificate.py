@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linprog, lsq_linear, minimize
 
 import bisaddle as bs
-from bisaddle.certificate import MEASURES
+from bisaddle.certificate.certifier import MEASURES
 from tests import reference
 from tests.registry import PROBLEMS, TWINS, extremes, flat, linear_quadratic, linear_quadratic_data
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle import kernels as kernels_module
-from bisaddle.certificate import Certifier
-from bisaddle.kernels import Kernels
+from bisaddle.certificate.certifier import Certifier
+from bisaddle.oracle import kernels as kernels_module
+from bisaddle.oracle.kernels import Kernels
 from tests.registry import PROBLEMS
 
 NAMES = ("Experiment 2, rows", "logistic", "linear-quadratic, nu > 0")

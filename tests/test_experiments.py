@@ -12,7 +12,7 @@ import pytest
 import bisaddle as bs
 from bisaddle import experiments
 from bisaddle.experiments import ExperimentError, build, formula, jobs, metrics, spec, sweep
-from bisaddle.solve import advance
+from bisaddle.run.solve import advance
 
 SMALL = """
 title = "small"

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle import programs, validate
+from bisaddle import programs
+from bisaddle.oracle import validate
 from bisaddle.programs import Watch
 
 ROOT = Path(__file__).parents[1]

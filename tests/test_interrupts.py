@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import bisaddle as bs
-from bisaddle.interrupts import noted
+from bisaddle.run.interrupts import noted
 from tests.test_solve import fully_projected, quadratic
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle import accurate, lower
-from bisaddle import kernels as kernels_module
-from bisaddle.accurate import Hessian, Implicit
-from bisaddle.kernels import Kernels, block_order, shortfall, unit_rows
-from bisaddle.spectra import extreme_eigenvalues
-from bisaddle.worst_value import worst_value
+from bisaddle.certificate.worst_value import worst_value
+from bisaddle.oracle import implicit as accurate
+from bisaddle.oracle import kernels as kernels_module
+from bisaddle.oracle import traced as lower
+from bisaddle.oracle.implicit import Hessian, Implicit
+from bisaddle.oracle.kernels import Kernels, block_order, shortfall, unit_rows
+from bisaddle.oracle.spectra import extreme_eigenvalues
 from tests import reference
 from tests.registry import PROBLEMS, TWINS
 from tests.test_certificate import feasible_point

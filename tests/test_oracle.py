@@ -8,7 +8,8 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 import bisaddle as bs
-from bisaddle import lower, oracle
+from bisaddle import oracle
+from bisaddle.oracle import traced as lower
 from tests import reference
 from tests.jaxprs import equations
 from tests.registry import PROBLEMS, REGULARIZED, TWINS, flat, linear_quadratic_data

@@ -15,9 +15,9 @@ pytest.importorskip("rich")
 
 from rich.console import Console
 
-from bisaddle import progress
 from bisaddle.cli import screen
-from bisaddle.progress import DELAY, PERIOD, Progress
+from bisaddle.run import progress
+from bisaddle.run.progress import DELAY, PERIOD, Progress
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -150,7 +150,7 @@ def test_without_rich_only_those_who_ask_for_it_are_told(terminal, monkeypatch):
 
 def test_a_step_costs_next_to_nothing(record):
     # in a process without the checks of types that the tests have
-    code = "import timeit; from bisaddle.progress import Progress; bar = Progress(True, 'Adaptive', 9).__enter__()"
+    code = "import timeit; from bisaddle.run.progress import Progress; bar = Progress(True, 'Adaptive', 9).__enter__()"
     code += "; print(min(timeit.repeat(lambda: bar.show(17, 0.1), number=1000, repeat=20)) / 1000)"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)

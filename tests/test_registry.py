@@ -11,8 +11,8 @@ from jax import lax
 
 import bisaddle as bs
 from bisaddle import trees
-from bisaddle.kernels import Kernels
 from bisaddle.methods.base import HostMethod, able
+from bisaddle.oracle.kernels import Kernels
 from bisaddle.sets.prox import Penalty
 from tests.registry import METHODS, NOT_BILINEAR, PROBLEMS, REGULARIZED, TWINS
 from tests.set_cases.all_cases import CASES

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.several import moved_into, starts
+from bisaddle.run.several import moved_into, starts
 
 
 def two_valleys():

@@ -8,8 +8,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import bisaddle as bs
-from bisaddle.kernels import Kernels
-from bisaddle.result import CERTIFICATE_COLUMNS
+from bisaddle.oracle.kernels import Kernels
+from bisaddle.run.result import CERTIFICATE_COLUMNS
 from tests.registry import PROBLEMS
 from tests.test_first_answer import example
 from tests.test_programs import blas_threads

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.validate import check_problem_at
+from bisaddle.oracle.validate import check_problem_at
 
 STEPS = bs.StepSizes(alpha=0.5, eta=0.5, gamma=0.1, tau=0.7, sigma=1.0, mu=0.01)
 METHODS = [bs.methods.FullyProjected, bs.methods.OneSidedProjectionFree]

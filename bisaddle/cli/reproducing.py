@@ -18,7 +18,7 @@ from bisaddle.cli.options import (
     max_seconds_option,
     pairs_of,
 )
-from bisaddle.interrupts import Interrupt, noted
+from bisaddle.run.interrupts import Interrupt, noted
 
 RESULTS = Path("results")
 # nothing to look for and nothing to download

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bisaddle.progress import Line, Words
+from bisaddle.run.progress import Line, Words
 
 
 def console(stderr: bool = False) -> Any:

@@ -217,7 +217,7 @@ def _specification(ctx: click.Context, problem: str, file: Path | None, options:
 def _solved(built: Built, method: Any, options: dict[str, Any]) -> Any:
     import jax
 
-    from bisaddle.solve import solve as solved
+    from bisaddle.run.solve import solve as solved
 
     tol, max_steps, max_seconds = options["tol"], options["max_steps"], options["max_seconds"]
     if not options["as_json"]:

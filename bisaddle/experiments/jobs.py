@@ -18,8 +18,8 @@ from bisaddle.experiments.metrics import COLUMNS, Scale, measure_all
 from bisaddle.experiments.spec import MethodSpec
 from bisaddle.methods.base import Method, State
 from bisaddle.problem import Point
-from bisaddle.result import Record
-from bisaddle.solve import solve
+from bisaddle.run.result import Record
+from bisaddle.run.solve import solve
 
 Progress = Callable[[int, int, str, float | None], object]
 WORKERS = min(2, os.cpu_count() or 1)

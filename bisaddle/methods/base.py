@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.kernels import Kernels
+from bisaddle.oracle.kernels import Kernels
+from bisaddle.oracle.validate import require_oracle
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.product import Product
-from bisaddle.validate import require_oracle
 
 # steps written out in the body of the compiled loop, measured in benchmarks/loop.py
 UNROLL = 2

@@ -10,10 +10,10 @@ from bisaddle.methods.base import About, Counts, Method, State, counter, require
 from bisaddle.methods.momentum import corrected
 from bisaddle.methods.neumann import NeumannMethod, NeumannState
 from bisaddle.methods.sampled import as_rate, first_key, horizon, lower_step, step_keys
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import Power, Schedule, StepSizes
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at
 
 
 class IBCG(Method):

@@ -13,11 +13,11 @@ from jaxtyping import Array, PyTree
 from bisaddle import oracle, trees
 from bisaddle.methods.base import About, Counts, Method, State, counter, require_steps, unaliased
 from bisaddle.methods.sampled import as_positive, horizon, lower_step
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import Power, Schedule, StepSizes, as_schedule
 from bisaddle.sets.base import Leaf
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at
 
 
 class CountedState(State):

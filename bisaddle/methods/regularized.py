@@ -9,10 +9,10 @@ from bisaddle import oracle, trees
 from bisaddle.methods.base import About, Counts, Method, State, counter, require_group, require_steps, unaliased
 from bisaddle.methods.sampled import SampledState, as_sampler, as_seed, first_key, step_keys
 from bisaddle.methods.sampler import Sampler
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.sets.base import Leaf
-from bisaddle.validate import check_problem_at
 
 
 class RegularizedState(SampledState):

@@ -7,10 +7,10 @@ from jaxtyping import PyTree
 
 from bisaddle import oracle, trees
 from bisaddle.methods.base import Counts, Method, State, counter, require_steps, unaliased
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at
 
 
 class CentredState(State):

@@ -8,11 +8,11 @@ from jaxtyping import Array
 
 from bisaddle.methods.base import Method, State, require_steps
 from bisaddle.methods.sampler import Sampler
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import Schedule, StepSizes, as_schedule
 from bisaddle.sets.base import Leaf
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at
 
 
 class SampledState(State):

@@ -10,12 +10,12 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.lower import operator_norm, spectrum
+from bisaddle.oracle.traced import operator_norm, spectrum
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
 from bisaddle.theory.estimate import derivative_norms
 from bisaddle.theory.lanczos import lower_spectrum
 from bisaddle.theory.sampling import Samples, bare, sampled
-from bisaddle.validate import check_problem_at
 
 # a derivative that grows by more than this when theta goes ten times as far is not Lipschitz over all theta
 GROWTH = 3.0

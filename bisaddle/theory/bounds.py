@@ -6,7 +6,8 @@ import math
 import jax
 
 from bisaddle import trees
-from bisaddle.lower import Implicit, implicit
+from bisaddle.oracle.traced import Implicit, implicit
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.theory.constants import (
@@ -22,7 +23,6 @@ from bisaddle.theory.constants import (
 from bisaddle.theory.sampling import bare
 from bisaddle.theory.steps import Plan, check_eps, check_K, check_method, order_of, regime_of, steps_for
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at
 
 _ALL = tuple(name for name, _ in Constants().items() if name != "mu_y")
 

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.lower import extreme_eigenvalues, operator_norm
+from bisaddle.oracle.traced import extreme_eigenvalues, operator_norm
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.theory.lanczos import lower_spectrum
 from bisaddle.theory.sampling import Samples, bare, sampled
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at
 
 POWER_STEPS = 20
 

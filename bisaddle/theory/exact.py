@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.theory.sampling import bare, sampled
-from bisaddle.validate import check_problem_at
 
 # second derivatives are formed as matrices
 LARGEST = 5000

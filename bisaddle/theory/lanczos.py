@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.lower import spectrum
+from bisaddle.oracle.traced import spectrum
 from bisaddle.problem import Point, Problem
 
 # the basis is kept in memory

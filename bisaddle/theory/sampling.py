@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.lower import solve_lower
+from bisaddle.oracle.traced import solve_lower
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.sets.base import ConvexSet
 

@@ -6,8 +6,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
-from bisaddle.kernels import Vector
 from bisaddle.methods.adaptive.inner import norm
+from bisaddle.oracle.kernels import Vector
 from bisaddle.sets import NuclearBall, Simplex, Spectrahedron
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import FlatSet, flat_set

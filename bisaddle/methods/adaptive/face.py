@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bisaddle.kernels import Vector
+from bisaddle.oracle.kernels import Vector
 
 PAIRS = 20
 

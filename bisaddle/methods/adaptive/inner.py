@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bisaddle.kernels import Kernels, Upper, Vector
 from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.adaptive.recall import Recall
 from bisaddle.methods.base import Counts
+from bisaddle.oracle.kernels import Kernels, Upper, Vector
 from bisaddle.sets.flat import FlatSet
 
 NEWTON_STEPS = 50

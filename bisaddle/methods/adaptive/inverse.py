@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bisaddle.kernels import Kernels, Vector, block_order
+from bisaddle.oracle.kernels import Kernels, Vector, block_order
 
 FREE = 2  # iterations that a solve may take with the best preconditioner
 NEVER = -(2**30)

@@ -6,7 +6,6 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import numpy as np
 
-from bisaddle.kernels import Kernels, Vector
 from bisaddle.methods.adaptive.coordinates import Space
 from bisaddle.methods.adaptive.face import Pairs, face_direction
 from bisaddle.methods.adaptive.inner import Inner, Solver, norm
@@ -14,6 +13,7 @@ from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.adaptive.recall import Recall
 from bisaddle.methods.adaptive.start import first_look, first_weight, least_curvature
 from bisaddle.methods.base import EITHER, About, HostMethod, Look
+from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.problem import Problem
 from bisaddle.sets.base import Leaf, as_leaf
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bisaddle.kernels import Vector
+from bisaddle.oracle.kernels import Vector
 
 PLACES = 10
 ENTRIES = 2**25  # of all rows together; beyond, a solve begins where the last one ended

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from bisaddle.kernels import Kernels, Vector
 from bisaddle.methods.adaptive.coordinates import farthest
 from bisaddle.methods.adaptive.inner import Inner, Solver, norm
+from bisaddle.oracle.kernels import Kernels, Vector
+from bisaddle.oracle.spectra import extreme_eigenvalues
 from bisaddle.problem import Problem
 from bisaddle.sets.flat import FlatSet
-from bisaddle.spectra import extreme_eigenvalues
 
 PRODUCTS = 32  # spent on an estimate of mu_g
 

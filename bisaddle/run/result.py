@@ -163,7 +163,7 @@ class Result(eqx.Module):
 
     def plot(self, against: str = "steps", path: str | None = None) -> Any:
         """Gap and value against "steps" or "seconds"; a matplotlib figure, saved to `path` if given."""
-        from bisaddle.plot import plot_trace
+        from bisaddle.report.trace import plot_trace
 
         return plot_trace(self.trace, title=f"{self.method.name}: {self.status}", against=against, path=path)
 

@@ -12,8 +12,11 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle.flat import Shape
-from bisaddle.host_loop import HostRun, host_steps
-from bisaddle.loop import (
+from bisaddle.methods.base import UNROLL, Method
+from bisaddle.problem import Point, Problem
+from bisaddle.programs import cached, on_device
+from bisaddle.run.host_loop import HostRun, host_steps
+from bisaddle.run.loop import (
     BLOCK_SECONDS,
     FEW_STEPS,
     BlockRun,
@@ -26,10 +29,7 @@ from bisaddle.loop import (
     pick,
     steps_of,
 )
-from bisaddle.methods.base import UNROLL, Method
-from bisaddle.problem import Point, Problem
-from bisaddle.programs import cached, on_device
-from bisaddle.result import Result, Status
+from bisaddle.run.result import Result, Status
 from bisaddle.sets import Box, Product
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import flat_set

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bisaddle.result import Trace
+from bisaddle.run.result import Trace
 
 
 def plot_trace(trace: Trace, title: str = "", against: str = "steps", path: str | None = None) -> Any:

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.lower import implicit, solve_lower
+from bisaddle.oracle.traced import implicit, solve_lower
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Derivatives, Point, Problem
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at
 
 NAMES = ("f_x", "f_theta", "f_y", "g_theta", "g_theta_theta", "g_theta_x", "hypergradient")
 

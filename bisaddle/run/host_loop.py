@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bisaddle.certificate import Certifier
-from bisaddle.loop import DIVERGENCE, Limits, Run
+from bisaddle.certificate.certifier import Certifier
 from bisaddle.methods.base import Counts, HostMethod, Look
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import watch
-from bisaddle.result import Estimate, Record, Status
+from bisaddle.run.loop import DIVERGENCE, Limits, Run
+from bisaddle.run.result import Estimate, Record, Status
 
 # steps between two records that a callback sees, where the user has not said
 CALLBACK_STEPS = 100

@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bisaddle.kernels import Kernels, Upper, Vector
+from bisaddle.oracle.kernels import Kernels, Upper, Vector
 
 # up to this many lower variables the Hessian is formed and factorised; beyond, conjugate gradients
 DENSE_LIMIT = 128

@@ -12,12 +12,12 @@ from jax import lax
 from jaxtyping import PyTree
 
 from bisaddle import programs
-from bisaddle.certificate import Certifier
-from bisaddle.interrupts import Interrupt
+from bisaddle.certificate.certifier import Certifier
 from bisaddle.methods.base import UNROLL, Method, State
 from bisaddle.problem import Point, Problem
-from bisaddle.progress import Progress
-from bisaddle.result import Estimate, Record, Status
+from bisaddle.run.interrupts import Interrupt
+from bisaddle.run.progress import Progress
+from bisaddle.run.result import Estimate, Record, Status
 from bisaddle.trees import Number
 
 # host-driven blocks aim at this many seconds: long enough to hide the dispatch, short enough for limits and Ctrl-C

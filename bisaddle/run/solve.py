@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from bisaddle import several
-from bisaddle.certificate import Certifier, check_measure, check_oracles, natural_measure
-from bisaddle.host_loop import HostRun, host_steps
-from bisaddle.interrupts import noted
-from bisaddle.kernels import Kernels
-from bisaddle.loop import BlockRun, Limits, Run, run_blocks
-from bisaddle.loop import advance as advance
+from bisaddle.certificate.certifier import Certifier, check_measure, check_oracles, natural_measure
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
+from bisaddle.oracle.kernels import Kernels
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import OutOfTime, Watch, on_device, watched
-from bisaddle.progress import Progress
-from bisaddle.result import Record, Result, Status, best_of, trace_of
+from bisaddle.run import several
+from bisaddle.run.host_loop import HostRun, host_steps
+from bisaddle.run.interrupts import noted
+from bisaddle.run.loop import BlockRun, Limits, Run, run_blocks
+from bisaddle.run.loop import advance as advance
+from bisaddle.run.progress import Progress
+from bisaddle.run.result import Record, Result, Status, best_of, trace_of
 from bisaddle.threads import one_blas_thread
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at
 
 
 def solve(

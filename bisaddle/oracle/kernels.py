@@ -13,10 +13,10 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
 from bisaddle.flat import Shape
+from bisaddle.oracle.depends import depends
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
-from bisaddle.structure import depends
 
 Vector = np.ndarray
 # of a preconditioner: variables in a block (beyond, a product with a matrix is no longer cheap beside one with the

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bisaddle.accurate import norm
-from bisaddle.kernels import Kernels, Upper, Vector
+from bisaddle.oracle.implicit import norm
+from bisaddle.oracle.kernels import Kernels, Upper, Vector
 from bisaddle.sets.flat import FlatSet
 
 ASCENT_STEPS = 1000

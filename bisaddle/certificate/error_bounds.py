@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bisaddle.accurate import DENSE_LIMIT, Implicit, norm
-from bisaddle.kernels import Vector, power_passes, shortfall
+from bisaddle.oracle.implicit import DENSE_LIMIT, Implicit, norm
+from bisaddle.oracle.kernels import Vector, power_passes, shortfall
 
 
 def gradient_errors(

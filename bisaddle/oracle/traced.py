@@ -11,10 +11,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.accurate import DENSE_LIMIT
+from bisaddle.oracle.implicit import DENSE_LIMIT
+from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at
 
 
 class Implicit(NamedTuple):

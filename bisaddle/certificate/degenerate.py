@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bisaddle.accurate import Implicit, norm
-from bisaddle.kernels import Kernels, Vector
+from bisaddle.oracle.implicit import Implicit, norm
+from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.sets.flat import FlatSet
 
 # a gradient this much smaller than the one at another y counts as none

@@ -6,18 +6,18 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.accurate import Implicit, norm
-from bisaddle.degenerate import free_parts
-from bisaddle.error_bounds import can_have_matrices, gradient_errors
-from bisaddle.kernels import Kernels, Vector
+from bisaddle.certificate.degenerate import free_parts
+from bisaddle.certificate.error_bounds import can_have_matrices, gradient_errors
+from bisaddle.certificate.worst_value import worst_value
+from bisaddle.oracle.implicit import Implicit, norm
+from bisaddle.oracle.kernels import Kernels, Vector
+from bisaddle.oracle.validate import check_problem_at, require_oracle
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import FlatSet
 from bisaddle.threads import one_blas_thread
 from bisaddle.trees import Number
-from bisaddle.validate import check_problem_at, require_oracle
-from bisaddle.worst_value import worst_value
 
 MEASURES = ("projection", "lmo", "mixed")
 # of tol, that the residuals of a decisive look may be
