@@ -5,11 +5,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
+from threadpoolctl import ThreadpoolController
 
 # What XLA does not do for a program this light: it compiles in a third to a tenth of the time. The options help in this
 # combination only, and at level 1 the program runs as fast as with all of them.
@@ -166,3 +168,21 @@ def on_device(tree: PyTree) -> PyTree:
 
 def _kind(leaf: Any) -> tuple:
     return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), getattr(leaf, "sharding", None)
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """Of the BLAS that NumPy brings, or of every one where it uses the system's. XLA's decompositions keep theirs."""
+    every = ThreadpoolController().select(user_api="blas")
+    own = [library["filepath"] for library in every.info() if "numpy" in library["filepath"]]
+    return every.select(filepath=own) if own else every
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """with one_blas_thread(): NumPy's BLAS takes one thread; afterwards as many as before.
+
+    On the small vectors between two programs its threads wait for each other longer than they work.
+    """
+    with _controller().limit(limits=1):
+        yield

@@ -1,8 +1,18 @@
-"""Arithmetic on pytrees; a scalar never changes the dtype of the leaves it scales, and None is the empty tree."""
+"""Pytrees as vectors: arithmetic on them, and Shape, how one lies in a flat array. None is the empty tree.
+
+A scalar never changes the dtype of the leaves that it scales.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, PyTree
 
 # what a person may write for a number
@@ -70,3 +80,91 @@ def random_like(key: Array, tree: PyTree) -> PyTree:
 
 def _as(number, leaf):
     return jnp.asarray(number).astype(leaf.dtype)
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Shape:
+    """How a pytree of arrays lies in one flat vector: its leaves raveled and joined in tree order.
+
+    It is static: as part of a pytree it has no leaves, and equal ones find the same compiled program. Whole numbers
+    become floats, and the vector has the dtype that holds all leaves. None is the empty tree.
+    """
+
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype, ...]
+    empty: np.dtype = np.dtype(np.float64)  # of the vector of a tree without leaves
+
+    @classmethod
+    def of(cls, tree: PyTree, empty: np.dtype | None = None) -> "Shape":
+        """Of a pytree of arrays, numbers or jax.ShapeDtypeStruct; empty: the dtype where it has no leaves."""
+        leaves, structure = jax.tree.flatten(tree)
+        shapes = tuple(tuple(np.shape(leaf)) for leaf in leaves)
+        return cls(structure, shapes, tuple(map(_dtype, leaves)), empty or _dtype(0.0))
+
+    @cached_property
+    def size(self) -> int:
+        return sum(prod(shape) for shape in self.shapes)
+
+    @cached_property
+    def dtype(self) -> np.dtype:
+        return np.dtype(jnp.result_type(*self.dtypes)) if self.dtypes else self.empty
+
+    @cached_property
+    def structs(self) -> PyTree:
+        """The tree, with a jax.ShapeDtypeStruct for each leaf."""
+        return self.structure.unflatten(map(jax.ShapeDtypeStruct, self.shapes, self.dtypes))
+
+    def ravel(self, tree: PyTree) -> np.ndarray:
+        """A new flat vector with the entries of the tree."""
+        leaves = jax.tree.leaves(tree)
+        if len(leaves) == 1:
+            return np.array(leaves[0], self.dtype).reshape(-1)
+        parts = [np.asarray(leaf).reshape(-1) for leaf in leaves]
+        return np.concatenate(parts, dtype=self.dtype) if parts else np.zeros(0, self.dtype)
+
+    def tree(self, v: np.ndarray) -> PyTree:
+        """The tree whose entries are v, as NumPy arrays: views of v where the dtype is the leaf's."""
+        return self.structure.unflatten(
+            self._as_leaf(v[a:b], shape, dtype)
+            for (a, b), shape, dtype in zip(self._bounds, self.shapes, self.dtypes, strict=True)
+        )
+
+    def traced(self, v: Array | np.ndarray) -> PyTree:
+        """The tree whose entries are v, inside a program."""
+        parts = [v] if len(self.shapes) == 1 else [lax.slice(v, (a,), (b,)) for a, b in self._bounds]
+        return self.structure.unflatten(map(self._as_leaf, parts, self.shapes, self.dtypes))
+
+    def join(self, tree: PyTree) -> Array:
+        """The flat vector of a tree, inside a program."""
+        parts = [jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]
+        if len(parts) == 1:
+            return parts[0]
+        return jnp.concatenate(parts) if parts else jnp.zeros(0, self.dtype)
+
+    @cached_property
+    def named_slices(self) -> list[tuple[str, slice]]:
+        """Where each leaf lies, by its path in the tree; the path of a tree that is one array is empty."""
+        paths = jax.tree_util.tree_leaves_with_path(self.structs)
+        places = [slice(a, b) for a, b in self._bounds]
+        return [(jax.tree_util.keystr(path), place) for (path, _), place in zip(paths, places, strict=True)]
+
+    @cached_property
+    def _bounds(self) -> list[tuple[int, int]]:
+        ends = list(accumulate((prod(shape) for shape in self.shapes), initial=0))
+        return list(zip(ends[:-1], ends[1:], strict=True))
+
+    @cached_property
+    def _mixed(self) -> bool:
+        return len(set(self.dtypes)) > 1
+
+    def _as_leaf(self, part: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        # leaves of one dtype keep that of the vector, whatever it is
+        return part.reshape(shape).astype(dtype) if self._mixed else part.reshape(shape)
+
+
+def _dtype(leaf: Any) -> np.dtype:
+    """As JAX has it: without jax_enable_x64 a float64 is a float32."""
+    given = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    return np.dtype(jnp.result_type(jax.dtypes.canonicalize_dtype(given), float))

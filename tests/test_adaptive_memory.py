@@ -9,11 +9,11 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle
-from bisaddle.flat import Shape
 from bisaddle.methods.adaptive.inverse import FREE, Inverse
 from bisaddle.methods.adaptive.recall import ENTRIES, PLACES, Recall
 from bisaddle.oracle.depends import depends
 from bisaddle.oracle.kernels import MOST, Kernels, matrix_blocks
+from bisaddle.trees import Shape
 from tests.registry import PROBLEMS
 from tests.test_adaptive import solver_of, unsolved
 

@@ -17,17 +17,15 @@ ROOT = Path(__file__).parents[1] / "bisaddle"
 # A layer is a module or a subpackage directly under bisaddle/.
 ALLOWED = {
     "trees": set(),
-    "flat": set(),
     "programs": set(),
-    "threads": set(),
-    "sets": {"trees", "flat", "programs"},
+    "sets": {"trees", "programs"},
     "problem": {"trees", "sets"},
-    "oracle": {"trees", "flat", "programs", "sets", "problem"},
+    "oracle": {"trees", "programs", "sets", "problem"},
     "schedules": {"trees", "sets", "problem"},
     "theory": {"trees", "sets", "problem", "oracle", "schedules"},
     "methods": {"trees", "sets", "problem", "oracle", "schedules"},
     # a certificate never trusts the method that it judges
-    "certificate": {"trees", "threads", "sets", "problem", "programs", "oracle"},
+    "certificate": {"trees", "sets", "problem", "programs", "oracle"},
     "apps": {"trees", "sets", "problem"},
     # rows for apps, never a problem: "apps.multitask" generates the synthetic ones
     "datasets": {"apps"},

@@ -10,9 +10,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import bisaddle as bs
 from bisaddle import programs
-from bisaddle.flat import Shape
-from bisaddle.programs import OutOfTime, Program, Watch, cached, watched
-from bisaddle.threads import one_blas_thread
+from bisaddle.programs import OutOfTime, Program, Watch, cached, one_blas_thread, watched
+from bisaddle.trees import Shape
 from tests.registry import PROBLEMS
 
 

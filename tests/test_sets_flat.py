@@ -9,9 +9,9 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from bisaddle import sets
-from bisaddle.flat import Shape
 from bisaddle.programs import Program, Watch, watched
 from bisaddle.sets.flat import FORMS, FlatSet, flat_set
+from bisaddle.trees import Shape
 from tests.set_cases.all_cases import CASES
 from tests.test_prox import PENALTIES
 

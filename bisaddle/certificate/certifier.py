@@ -13,10 +13,9 @@ from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.oracle.validate import check_problem_at, require_oracle
 from bisaddle.problem import Point, Problem
-from bisaddle.programs import on_device
+from bisaddle.programs import on_device, one_blas_thread
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import FlatSet
-from bisaddle.threads import one_blas_thread
 from bisaddle.trees import Number
 
 MEASURES = ("projection", "lmo", "mixed")

@@ -12,11 +12,11 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
-from bisaddle.flat import Shape
 from bisaddle.oracle.depends import depends
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
+from bisaddle.trees import Shape
 
 Vector = np.ndarray
 # of a preconditioner: variables in a block (beyond, a product with a matrix is no longer cheap beside one with the

@@ -11,11 +11,11 @@ import numpy as np
 from jax.core import eval_context
 from jaxtyping import PyTree
 
-from bisaddle.flat import Shape
 from bisaddle.oracle import call
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.flat import flat_set
+from bisaddle.trees import Shape
 
 MOST_CHECKED = 256
 _CHECKED: set = set()

@@ -11,7 +11,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.flat import Shape
 from bisaddle.methods.base import UNROLL, Method
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import cached, on_device
@@ -33,6 +32,7 @@ from bisaddle.run.result import Result, Status
 from bisaddle.sets import Box, Product
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import flat_set
+from bisaddle.trees import Shape
 
 # steps of a host-driven run before the next start has its turn
 TURN = 10

@@ -13,7 +13,7 @@ from bisaddle.methods.base import HostMethod, Method
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
-from bisaddle.programs import OutOfTime, Watch, on_device, watched
+from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
 from bisaddle.run import several
 from bisaddle.run.host_loop import HostRun, host_steps
 from bisaddle.run.interrupts import noted
@@ -21,7 +21,6 @@ from bisaddle.run.loop import BlockRun, Limits, Run, run_blocks
 from bisaddle.run.loop import advance as advance
 from bisaddle.run.progress import Progress
 from bisaddle.run.result import Record, Result, Status, best_of, trace_of
-from bisaddle.threads import one_blas_thread
 from bisaddle.trees import Number
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.flat import Shape
 from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.box import Box
@@ -21,7 +20,7 @@ from bisaddle.sets.product import Product
 from bisaddle.sets.prox import Indicator, Penalty
 from bisaddle.sets.sections import FreeBall
 from bisaddle.sets.simplex import Simplex
-from bisaddle.trees import Number
+from bisaddle.trees import Number, Shape
 
 # the sets of one array with a form in NumPy; a subclass may be another set, and has to be named
 FORMS: dict[type[ConvexSet], Callable[..., FlatSet]] = {

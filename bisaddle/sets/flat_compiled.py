@@ -8,13 +8,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.flat import Shape
 from bisaddle.programs import Program
 from bisaddle.sets.base import ConvexSet, VectorSet
 from bisaddle.sets.combine import Custom, Rotated, Scaled, Translated
 from bisaddle.sets.flat_base import Delegate, FlatSet, Linear
 from bisaddle.sets.prox import Penalty
-from bisaddle.trees import Number
+from bisaddle.trees import Number, Shape
 
 # rows that a derivative is taken of at once
 ROWS = 48
