@@ -18,7 +18,7 @@ from method_cases import K, free, full, rule
 import bisaddle as bs
 from bisaddle import oracle, trees
 from bisaddle.methods.double_loop import conjugate_gradients
-from bisaddle.run.solve import advance
+from bisaddle.run.blocks import advance
 
 SPACING = (1, 5, 50, 50, 50, 44)  # steps between two gaps
 LOOKS = 50  # gaps with each spacing: K steps in all

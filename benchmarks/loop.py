@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 import bisaddle as bs
-from bisaddle.run.solve import advance
+from bisaddle.run.blocks import advance
 
 T = 5
 STEPS = {"alpha": 0.5, "eta": 0.5, "gamma": 0.05, "tau": 0.7, "sigma": 0.1, "mu": 0.1}

@@ -25,7 +25,7 @@ from bisaddle import trees
 from bisaddle.methods.base import HostMethod, able, public_methods
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.traced import implicit
-from bisaddle.run.solve import advance
+from bisaddle.run.blocks import advance
 
 jax.config.update("jax_enable_x64", True)
 GRID = np.logspace(-2, 2.5, 8)

@@ -11,8 +11,8 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import experiments
-from bisaddle.experiments import ExperimentError, build, formula, jobs, metrics, spec, sweep
-from bisaddle.run.solve import advance
+from bisaddle.experiments import ExperimentError, build, formula, jobs, metrics, spec
+from bisaddle.run.blocks import advance
 
 SMALL = """
 title = "small"
@@ -268,13 +268,13 @@ def test_the_exact_inverse_solves_the_system(small, built):
 @pytest.mark.slow
 def test_a_sweep_is_as_many_runs(small, built):
     methods = [build.method(small.methods[0], built, nu, 400) for nu in (0.1, 1.0)]
-    together, states = sweep.begin(built.problem, built.start, methods, 3)
-    states, (x, _) = sweep.block(built.problem, together, states, 10, 4)
-    assert x["x"].shape[:2] == (3, sweep.BLOCK)
+    lanes = jobs.side_by_side(built, methods, 3)
+    (x, _), _ = lanes.advance(10, 4)
+    assert x["x"].shape[:2] == (4, 3)
     for i, method in enumerate(methods):
         alone = advance(built.problem, method, method.init(built.problem, built.start), 40)
-        np.testing.assert_allclose(states.x["x"][i], alone.x["x"], atol=1e-13)
-        np.testing.assert_allclose(x["x"][i, 3], states.x["x"][i])
+        np.testing.assert_allclose(lanes.state(i).x["x"], alone.x["x"], atol=1e-13)
+        np.testing.assert_allclose(x["x"][3, i], lanes.state(i).x["x"])
 
 
 def test_runs_have_the_keys_the_curves_and_the_tuning(small, runs):
@@ -348,7 +348,7 @@ def test_progress_counts_up_to_the_total(small):
 
 
 def test_a_failure_in_a_job_is_raised(small, monkeypatch):
-    monkeypatch.setattr(jobs.sweep, "block", lambda *_: 1 / 0)
+    monkeypatch.setattr(jobs.Lanes, "advance", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         experiments.run(small, seeds=[0], methods=["opf"])
 

@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 import bisaddle as bs
-from bisaddle.run.solve import advance
+from bisaddle.run.blocks import advance
 from tests.jaxprs import equations
 from tests.method_cases.saddle import SADDLE_METHODS, quadratic
 from tests.reference import project_simplex

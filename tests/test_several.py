@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.run.several import moved_into, starts
+from bisaddle.run.starts import moved_into, start_points
 
 
 def two_valleys():
@@ -64,14 +64,15 @@ def test_starts_run_side_by_side_for_methods_with_even_steps():
 def test_the_starts_of_a_multi_task_problem_hold_lambda_a_half_and_nine_tenths():
     tasks = bs.apps.multitask.synthetic(rows=100, width=3, tasks=3, seed=0)
     problem, start = bs.apps.multitask.regression(tasks)
-    points = starts(problem, start, 4, jax.random.key(0))
+    points = start_points(problem, start, 4, jax.random.key(0))
     np.testing.assert_array_equal(points[0].x["lam"], np.full(3, 0.5))
     np.testing.assert_allclose(points[1].x["lam"], np.full(3, 0.9), rtol=1e-15)
     np.testing.assert_array_equal(points[1].x["x"], points[0].x["x"])
     for point in points:
         assert bool(problem.x_set.contains(point.x)) and bool(problem.y_set.contains(point.y))
     assert not np.allclose(points[2].x["lam"], points[3].x["lam"])
-    assert [p.x["lam"][0] for p in starts(problem, start, 4, jax.random.key(0))] == [p.x["lam"][0] for p in points]
+    again = start_points(problem, start, 4, jax.random.key(0))
+    assert [p.x["lam"][0] for p in again] == [p.x["lam"][0] for p in points]
 
 
 def test_wrong_starts_are_refused():

@@ -12,7 +12,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.methods.base import UNROLL
-from bisaddle.run.solve import advance
+from bisaddle.run.blocks import advance
 
 STEPS = dict(alpha=0.5, eta=0.5, gamma=0.2, tau=0.5, sigma=0.5, mu=0.0)
 

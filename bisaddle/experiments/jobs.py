@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,20 +9,26 @@ from queue import Empty, SimpleQueue
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from bisaddle.certificate import certify
-from bisaddle.experiments import build, sweep
+from bisaddle.experiments import build
 from bisaddle.experiments.build import Instance
 from bisaddle.experiments.metrics import COLUMNS, Scale, measure_all
 from bisaddle.experiments.spec import MethodSpec
 from bisaddle.methods.base import Method, State
 from bisaddle.problem import Point
-from bisaddle.run.result import Record
+from bisaddle.run.blocks import Lanes
+from bisaddle.run.interrupts import Interrupt
+from bisaddle.run.loop import Limits
+from bisaddle.run.result import Record, Status
 from bisaddle.run.solve import solve
 
 Progress = Callable[[int, int, str, float | None], object]
 WORKERS = min(2, os.cpu_count() or 1)
 _COMPILING: dict[tuple, threading.Lock] = {}
+# records that a compiled block of a sweep holds; the host looks at progress and Ctrl-C between blocks
+BLOCK = 100
 # gaps of two runs of the same equations that differ by more than this, relatively and absolutely, have parted
 ROUNDING, NOTHING = 1e-6, 1e-14
 
@@ -51,6 +56,21 @@ class Outcome:
     pace: float | None = None  # seconds a step, of a sweep divided by its lanes
 
 
+def points_of(states: State) -> PyTree:
+    """What is measured of the states of a sweep."""
+    return states.x, states.y
+
+
+def side_by_side(built: Instance, methods: list[Method], width: int, effort: int = 2) -> Lanes:
+    """Methods of one class in one program, the last one repeated up to `width`: one program for every sweep so wide."""
+    methods = [*methods, *(width - len(methods)) * methods[-1:]]
+    # numbers side by side; arrays (a spectrum) are the same for all, and stay as they are
+    joined = lambda *leaves: np.stack(list(map(np.asarray, leaves))) if np.ndim(leaves[0]) == 0 else leaves[0]
+    together = jax.tree.map(joined, *methods)
+    states = width * [methods[0].init(built.problem, built.start)]  # the first state does not depend on step sizes
+    return Lanes(built.problem, together, states, stacked=True, keep=points_of, capacity=BLOCK, effort=effort)
+
+
 @dataclass(frozen=True)
 class WarmUp:
     """Compiles certify for an instance, which takes longer than any sweep, while the sweeps are under way."""
@@ -60,7 +80,7 @@ class WarmUp:
     steps: int = 0
     text: str = ""
 
-    def run(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> list[Outcome]:
+    def run(self, stop: Interrupt, say: Callable[[int, float | None], None]) -> list[Outcome]:
         # NumPy arrays, as the last points of the sweeps: the weak types of a start would be another program
         point = jax.tree.map(np.asarray, self.built.start)
         certify(self.built.problem, point, measure="lmo", **self.gap)
@@ -87,36 +107,32 @@ class Job:
         keys = dict.fromkeys(lane.spec.key for lane in self.lanes)
         return f"{self.built.data.name}, {', '.join(keys)}, seed {self.built.seed}"
 
-    def run(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> list[Outcome]:
+    def run(self, stop: Interrupt, say: Callable[[int, float | None], None]) -> list[Outcome]:
         """say(steps more, gap): between compiled blocks. Stopped, the outcomes are those of the steps taken."""
         if self.lanes[0].spec.method == "Adaptive":
             with self._compiling("Adaptive"):  # short once compiled
                 return [self._adaptive(stop, say)]
-        problem = self.built.problem
         methods = [build.method(lane.spec, self.built, lane.nu, self.steps) for lane in self.lanes]
-        together, states = sweep.begin(problem, self.built.start, methods, self.width)
+        limits = Limits(self.steps, self.every, interrupt=stop)
+        lanes = side_by_side(self.built, methods, self.width, self.effort)
         scales = self._scales()
-        first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], (states.x, states.y))
-        pieces, taken, seconds = [self._measured(scales, first)], 0, 0.0
+        first = points_of(lanes.states)
+        pieces = [self._measured(scales, jax.tree.map(lambda leaf: np.asarray(leaf)[None], first))]
         with self._compiling(type(methods[0]).__name__):
-            jax.block_until_ready(
-                sweep.block(problem, together, states, self.every, 0, self.steps)
-            )  # no step: compiles
-        while taken < self.steps and not stop.is_set():
-            records = min(sweep.BLOCK, (self.steps - taken) // self.every)
-            clock = time.perf_counter()
-            states, points = jax.block_until_ready(
-                sweep.block(problem, together, states, self.every, records, self.steps)
-            )
-            seconds += time.perf_counter() - clock
-            pieces.append(self._measured(scales, jax.tree.map(lambda leaf, n=records: np.asarray(leaf)[:, :n], points)))
-            taken += records * self.every
+            lanes.program()
+        k, seconds, status = 0, 0.0, limits.status(0, 0.0)
+        while status is None:
+            records = min(BLOCK, (self.steps - k) // self.every)
+            points, elapsed = lanes.advance(self.every, records)
+            k, seconds = k + records * self.every, seconds + elapsed
+            pieces.append(self._measured(scales, points))
             say(records * self.every, float(np.nanmin(pieces[-1]["gap"][:, -1], initial=np.inf)))
+            status = limits.status(k, 0.0)
         columns = {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in COLUMNS}
-        k = self.every * np.arange(columns["gap"].shape[1])
-        pace = seconds / max(taken, 1) / self.width
+        steps = self.every * np.arange(columns["gap"].shape[1])
+        pace = seconds / max(k, 1) / self.width
         return [
-            self._outcome(lane, methods[i], {n: c[i] for n, c in columns.items()}, k, sweep.lane(states, i), pace)
+            self._outcome(lane, methods[i], {n: c[i] for n, c in columns.items()}, steps, lanes.state(i), pace, limits)
             for i, lane in enumerate(self.lanes)
         ]
 
@@ -132,24 +148,28 @@ class Job:
         return Scale(self.gap["sigma"] * ones, self.gap["tau"] * ones, own_sigma, own_tau)
 
     def _measured(self, scales: Scale, points) -> dict[str, np.ndarray]:
-        x, y = jax.tree.map(lambda leaf: leaf[: len(self.lanes)], points)
+        """The measures at points stacked by record and lane, by lane and record; idle lanes are left out."""
+        x, y = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1)[: len(self.lanes)], points)
         return measure_all(self.built.problem, self.built.spectrum, scales, x, y)
 
-    def _outcome(self, lane: Lane, method: Method, columns: dict, k: np.ndarray, state: State, pace: float) -> Outcome:
+    def _outcome(
+        self, lane: Lane, method: Method, columns: dict, k: np.ndarray, state: State, pace: float, limits: Limits
+    ) -> Outcome:
         counts = method.counts(self.built.problem, state)
         each = (counts.hvps + counts.cross_products) // max(int(k[-1]), 1)
-        finished = int(k[-1]) == self.steps
-        finite = bool(np.all(np.isfinite(columns["gap"])))
-        status = "NONFINITE" if not finite else "COMPLETED" if finished else "INTERRUPTED"
-        return Outcome(lane, self.built, columns, each * k, k, state.point, status, pace=pace)
+        status = limits.status(int(k[-1]), float(np.max(np.abs(columns["gap"]))))
+        # all steps of a sweep are asked for: to have taken them is no failure to reach a gap
+        word = "COMPLETED" if status is Status.MAX_STEPS else str(status)
+        point = jax.tree.map(np.asarray, state.point)
+        return Outcome(lane, self.built, columns, each * k, k, point, word, pace=pace)
 
-    def _adaptive(self, stop: threading.Event, say: Callable[[int, float | None], None]) -> Outcome:
+    def _adaptive(self, stop: Interrupt, say: Callable[[int, float | None], None]) -> Outcome:
         lane, seen = self.lanes[0], []
 
         def look(record: Record) -> bool:
             say(record.k - (seen[-1][0] if seen else 0), float(record.certificate.gap))
             seen.append((record.k, record.point))
-            return stop.is_set()
+            return stop.asked
 
         result = solve(
             self.built.problem,
@@ -169,7 +189,7 @@ class Job:
             seen.append((int(trace.k[-1]), result.last))
         say(self.steps - seen[-1][0], float(trace.gap[-1]))
         points = [jax.tree.map(np.asarray, (point.x, point.y)) for _, point in seen]
-        columns = self._measured(self._scales(), jax.tree.map(lambda *leaves: np.stack(leaves)[None], *points))
+        columns = self._measured(self._scales(), jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *points))
         return Outcome(
             lane,
             self.built,
@@ -189,7 +209,7 @@ class Crew:
     progress: Progress | None
     done: int = 0
     interrupted: bool = False
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Interrupt = field(default_factory=Interrupt)
 
     def work(self, jobs: Sequence[Job | WarmUp]) -> list[list[Outcome]]:
         """The outcomes of each job, in the order of the jobs; none for one not begun before an interruption."""
@@ -203,14 +223,14 @@ class Crew:
                         self.progress(self.done, total, text, gap)
             except KeyboardInterrupt:
                 self.interrupted = True
-                self.stop.set()
+                self.stop.asked = True
             except BaseException:
-                self.stop.set()
+                self.stop.asked = True
                 raise
             return [future.result() for future in futures]
 
     def _one(self, job: Job | WarmUp, reports: SimpleQueue) -> list[Outcome]:
-        if self.stop.is_set():
+        if self.stop.asked:
             return []
         # the setting is one of the thread
         with jax.enable_x64(True):
@@ -243,16 +263,11 @@ class Alone:
         lane, built = outcome.lane, outcome.built
         job = Job(built, (lane,), steps, every, gap, 1)
         methods = [build.method(lane.spec, built, lane.nu, steps, as_published=True)]
-        together, states = sweep.begin(built.problem, built.start, methods, 1)
-        jax.block_until_ready(sweep.block(built.problem, together, states, every, 0))
-        seconds, pieces = 0.0, []
-        for taken in range(0, steps, every * sweep.BLOCK):
-            records = min(sweep.BLOCK, (steps - taken) // every)
-            clock = time.perf_counter()
-            states, points = jax.block_until_ready(sweep.block(built.problem, together, states, every, records))
-            seconds += time.perf_counter() - clock
-            pieces.append(jax.tree.map(lambda leaf, n=records: np.asarray(leaf)[:, :n], points))
-        points = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *pieces)
+        lanes = side_by_side(built, methods, 1)
+        lanes.program()
+        blocks = [lanes.advance(every, min(BLOCK, (steps - k) // every)) for k in range(0, steps, every * BLOCK)]
+        seconds = sum(elapsed for _, elapsed in blocks)
+        points = jax.tree.map(lambda *parts: np.concatenate(parts), *(points for points, _ in blocks))
         alone, swept = job._measured(job._scales(), points)["gap"][0], outcome.columns["gap"][1:]
         apart = ~(np.abs(alone - swept) <= ROUNDING * np.abs(swept) + NOTHING)
         parted = int(outcome.k[1:][np.argmax(apart)]) if np.any(apart) else None

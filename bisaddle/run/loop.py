@@ -1,51 +1,57 @@
-"""The loop of one run in compiled blocks of steps: looks between them, stop rules."""
+"""What every run has: limits, records, one function that says how it ended; and the loop of a host-driven method."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import PyTree
 
-from bisaddle import programs
-from bisaddle.certificate.certifier import Certifier
-from bisaddle.methods.base import UNROLL, Method, State
+from bisaddle.certificate.certifier import Certificate, Certifier
+from bisaddle.methods.base import Counts, HostMethod, Look, Method
 from bisaddle.problem import Point, Problem
+from bisaddle.programs import watch
 from bisaddle.run.interrupts import Interrupt
 from bisaddle.run.progress import Progress
 from bisaddle.run.result import Estimate, Record, Status
-from bisaddle.trees import Number
 
-# host-driven blocks aim at this many seconds: long enough to hide the dispatch, short enough for limits and Ctrl-C
-BLOCK_SECONDS = 0.1
-# recorded states wait in a buffer on the device until the block ends
-BUFFER_RECORDS = 256
-BUFFER_BYTES = 2**22
-# an iterate this much larger than the start and the exact theta*, w there is not coming back
+# an iterate this much larger than where the run began is not coming back
 DIVERGENCE = 1e8
-# a block of at most so many steps is compiled lightly: it runs at a third of the speed, and is there seconds earlier
-FEW_STEPS = 100_000
+# steps between two records that a callback sees, where the user has not said how often
+CALLBACK_STEPS = 100
+# steps before an expensive certificate is tried again, unless the method's own gap has halved meanwhile
+PATIENCE = 10
+# steps of a host-driven run before the next start has its turn
+TURN = 10
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a run ends, and how often it is looked at; sparse: every was not given."""
+    """When a run ends and how often it is recorded; sparse: the user has not said how often."""
 
-    tol: float | None
     max_steps: int
-    deadline: float | None
     every: int
-    sparse: bool
-    callback: Callable[[Record], Any] | None
-    bar: Progress
-    interrupt: Interrupt
+    tol: float | None = None
+    deadline: float | None = None
+    callback: Callable[[Record], Any] | None = None
+    sparse: bool = False
+    interrupt: Interrupt = field(default_factory=Interrupt)
 
-    def reached(self, k: int) -> Status | None:
-        """The limit that a run stands at after k steps."""
+    def status(self, k: int, size: float, ceiling: float = np.inf, record: Record | None = None) -> Status | None:
+        """How a run ends that stands at step k; None: it goes on.
+
+        size: the largest entry of its iterates, which may not exceed the ceiling. record: if one was made at k.
+        """
+        if not np.isfinite(size):
+            return Status.NONFINITE
+        if size > ceiling:
+            return Status.DIVERGED
+        if record is not None:
+            if self.tol is not None and record.certificate.within(self.tol):
+                return Status.CERTIFIED
+            if self.callback is not None and self.callback(record):
+                return Status.INTERRUPTED
         if k >= self.max_steps:
             return Status.MAX_STEPS
         if self.interrupt.asked:
@@ -53,209 +59,132 @@ class Limits:
         late = self.deadline is not None and time.perf_counter() >= self.deadline
         return Status.MAX_SECONDS if late else None
 
+    def due(self, k: int) -> bool:
+        """Whether step k is one to record."""
+        return k % self.every == 0 or k >= self.max_steps
+
 
 class Run:
-    """The mutable part of one run: what it has recorded, how it ended, how long the method has worked."""
+    """The mutable part of one run: where it stands, what it has recorded, how it ended, how long the method worked."""
 
-    def __init__(self, problem: Problem, method: Method, certifier: Certifier):
-        self.problem, self.method, self.certifier = problem, method, certifier
+    def __init__(self, problem: Problem, method: Method, certifier: Certifier, bar: Progress):
+        self.problem, self.method, self.certifier, self.bar = problem, method, certifier, bar
+        self.k = 0
         self.records: list[Record] = []
         self.estimates: list[Estimate] = []
         self.status: Status | None = None
         self.seconds = 0.0
 
-    def judge(self, limits: Limits) -> Status | None:
-        """What the last record says."""
-        record = self.records[-1]
-        limits.bar.show(record.k, record.certificate.gap)
-        if limits.tol is not None and record.certificate.within(limits.tol):
-            return Status.CERTIFIED
-        if limits.callback is not None and limits.callback(record):
-            return Status.INTERRUPTED
-        return None
+    def keep(self, k: int, seconds: float, point: Point, certificate: Certificate, counts: Counts) -> Record:
+        record = Record(k, seconds, point, certificate, counts)
+        self.records.append(record)
+        self.bar.show(k, certificate.gap)
+        return record
 
     def finish(self) -> None:
-        """Whatever has happened, there is a record of where the run stands."""
+        """Make sure that there is a record of where the run stands, whatever has happened."""
         raise NotImplementedError
 
 
-class BlockRun(Run):
-    """A run of a method with a pure step, in compiled blocks."""
+class HostRun(Run):
+    """A run of a method that yields a Look after every step.
 
-    def __init__(self, problem: Problem, method: Method, start: Point, certifier: Certifier, max_steps: int):
-        super().__init__(problem, method, certifier)
-        self.fixed = programs.on_device((problem, method))
-        self.state = method.init(problem, start)
-        self.seconds_per_step: float | None = None
-        self.capacity = _capacity(self.state)
-        self.max_steps = max_steps
+    look: where it stands. best: where the method's own estimate of the gap was least. tried: the last look at which an
+    expensive certificate was tried.
+    """
 
-    @property
-    def k(self) -> int:
-        return int(self.state.k)
+    def __init__(
+        self, problem: Problem, method: HostMethod, start: Point, certifier: Certifier, bar: Progress, sparse: bool
+    ):
+        super().__init__(problem, method, certifier, bar)
+        self.kernels, self.sparse = certifier.kernels, sparse
+        x, theta, y = self.kernels.flat(start)
+        self.look = self.best = Look(0, x, theta, y, theta, np.inf, np.inf, np.nan, Counts())
+        self.tried: Look | None = None
+        self.looks = method.looks(problem, self.kernels, x, theta, y)
 
-    def record(self, state: State, seconds: float | None = None) -> Record:
-        certificate = self.certifier.certificate(*self.certifier.kernels.flat(state.point))
-        counts = self.method.counts(self.problem, state)
-        seconds = self.seconds if seconds is None else seconds
-        self.records.append(Record(int(state.k), seconds, state.point, certificate, counts))
-        return self.records[-1]
+    def advance(self) -> Look:
+        """One step; its time is the method's own, without what was compiled for it."""
+        clock, compiling = time.perf_counter(), watch().seconds
+        with np.errstate(all="ignore"):  # NaN and infinity become a Status
+            look = next(self.looks)
+        self.seconds += time.perf_counter() - clock - (watch().seconds - compiling)
+        self.estimates.append(Estimate(look.k, self.seconds, look.x_gap, look.y_gap, look.value, look.counts))
+        return look
+
+    def move_to(self, look: Look) -> None:
+        self.look, self.k = look, look.k
+        # what is recorded regularly needs no other best
+        if look.gap <= self.best.gap or not self.sparse:
+            self.best = look
+        self.bar.show(look.k, look.gap)
+
+    def record(self, look: Look) -> Record:
+        return self._keep(look, self.certifier.certificate(look.x, look.theta, look.y))
+
+    def record_if_within(self, look: Look, tol: float) -> Record | None:
+        """A record where the method takes its gap to be at most tol; None if the certificate would not agree."""
+        if not self.kernels.heavy:
+            return self.record(look)
+        if self.tried is not None and look.gap > 0.5 * self.tried.gap and look.k < self.tried.k + PATIENCE:
+            return None
+        self.tried = look
+        certificate = self.certifier.decisive(look.x, look.theta, look.y, look.w, tol)
+        return None if certificate is None else self._keep(look, certificate)
 
     def finish(self) -> None:
-        if not self.records or self.records[-1].k < self.k:
-            self.record(self.state)
+        known = {record.k for record in self.records}
+        # a run that did not succeed also shows the place that seemed best
+        better = self.status is not Status.CERTIFIED and self.best.gap < 0.9 * self.look.gap
+        if better and self.best.k not in known:
+            self.record(self.best)
+        if self.look.k not in known:
+            self.record(self.look)
+        self.records.sort(key=lambda record: record.k)
 
-    def advance(self, every: int, records: int) -> tuple[PyTree, np.ndarray, np.ndarray, float]:
-        """One compiled block: the recorded states, their steps and magnitudes, and the time before it began."""
-        before, k = self.seconds, self.k
-        numbers = (np.int64(every), np.int64(records))
-        few = self.max_steps <= FEW_STEPS
-        static = {"capacity": self.capacity, "unroll": not few}
-        what = f"the steps of {self.method.name}"
-        block = programs.cached(_block, what, self.fixed, self.state, *numbers, effort=None if few else 2, **static)
-        clock = time.perf_counter()
-        self.state, states = jax.block_until_ready(block(self.fixed, self.state, *numbers))
-        elapsed = time.perf_counter() - clock
-        states = jax.tree.map(lambda leaf: np.asarray(leaf)[:records], states)
-        self.seconds += elapsed
-        self.seconds_per_step = elapsed / (self.k - k)
-        return states, states.k, magnitudes(states, records), before
+    def _keep(self, look: Look, certificate: Certificate) -> Record:
+        seconds = next((e.seconds for e in reversed(self.estimates) if e.k == look.k), 0.0)
+        return self.keep(look.k, seconds, self.kernels.point(look.x, look.theta, look.y), certificate, look.counts)
 
 
-def run_blocks(run: BlockRun, limits: Limits) -> Status:
-    """A run to its end."""
-    first = run.record(run.state)
-    limit = divergence_limit(run.state, first)
-    status = run.judge(limits)
-    while status is None:
-        k, begin = run.k, run.state
-        end = limits.reached(k)
-        if end is not None:
-            return end
-        size, records = _plan(k, limits, run.seconds_per_step, run.capacity)
-        states, steps, sizes, before = run.advance(size, records)
-        for i, reached in enumerate(steps):
-            if not sizes[i] <= limit:
-                run.state = last_within(run.problem, run.method, begin, int(reached) - k, limit)
-                run.record(run.state)
-                return Status.DIVERGED if np.isfinite(sizes[i]) else Status.NONFINITE
-            if reached % limits.every == 0 or reached == limits.max_steps:
-                share = (i + 1) / len(steps)
-                state = pick(states, i)
-                run.record(state, before + share * (run.seconds - before))
-                status = run.judge(limits)
-                if status is not None:
-                    run.state = state  # what the block did after it is not asked for
-                    break
-    return status
+def run_hosts(runs: Sequence[HostRun], limits: Limits) -> None:
+    """All runs to their ends, in turns: when time is over, every start has had its share."""
+    under_way = [_steps(run, limits) for run in runs]
+    while under_way:
+        # a generator that yields fewer than it was asked for has ended
+        under_way = [steps for steps in under_way if sum(1 for _ in islice(steps, TURN)) == TURN]
 
 
-def divergence_limit(state: State, first: Record) -> float:
-    scale = magnitude((iterates(state), first.certificate.theta, first.certificate.w))
-    return max(DIVERGENCE * scale, DIVERGENCE)
+def _steps(run: HostRun, limits: Limits) -> Iterator[None]:
+    """A run to its end, a step at a time; run.status tells how it ended."""
+    # with much data a certificate of the start costs as much as many steps, and tells what the first step tells
+    skip = limits.sparse and limits.callback is None and run.kernels.heavy
+    run.status = limits.status(0, 0.0, record=None if skip else run.record(run.look))
+    ceiling = DIVERGENCE
+    while run.status is None:
+        look = run.advance()
+        size = _magnitude(look)
+        if look.k == 1 and np.isfinite(size):  # the first step solves the lower level: the scale of theta and w
+            ceiling = max(ceiling, DIVERGENCE * size)
+        if not np.isfinite(look.gap + look.value):
+            size = np.nan
+        record = None
+        if np.isfinite(size) and size <= ceiling:
+            run.move_to(look)
+            record = _record(run, look, limits)
+        run.status = limits.status(look.k, size, ceiling, record)
+        yield
 
 
-def _plan(k: int, limits: Limits, seconds_per_step: float | None, capacity: int) -> tuple[int, int]:
-    """(steps between records, records) of the next block.
-
-    A record boundary splits into pieces only at multiples of UNROLL, so that the arithmetic never depends on timing.
-    """
-    every, max_steps = limits.every, limits.max_steps
-    to_record = min(every - k % every, max_steps - k)
-    if seconds_per_step is None:  # a first small piece tells how long a step takes
-        return min(to_record, 4 * UNROLL), 1
-    budget = BLOCK_SECONDS
-    if limits.deadline is not None:
-        budget = min(budget, max(limits.deadline - time.perf_counter(), 0.0))
-    affordable = max(int(budget / max(seconds_per_step, 1e-9)), 1)
-    if k % every == 0 and affordable >= every and max_steps - k >= every:
-        return every, max(1, min(affordable // every, (max_steps - k) // every, capacity))
-    if affordable >= to_record:
-        return to_record, 1
-    return min(to_record, max(affordable // UNROLL, 1) * UNROLL), 1
+def _record(run: HostRun, look: Look, limits: Limits) -> Record | None:
+    regular = look.k % CALLBACK_STEPS == 0 if limits.callback is not None else False
+    if look.k >= limits.max_steps or (regular if limits.sparse else limits.due(look.k)):
+        return run.record(look)
+    if limits.sparse and limits.tol is not None and look.gap <= limits.tol:
+        return run.record_if_within(look, limits.tol)
+    return None
 
 
-def _capacity(state: State) -> int:
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    return int(min(BUFFER_RECORDS, max(1, BUFFER_BYTES // max(size, 1))))
-
-
-def pick(states: PyTree, i: int) -> Any:
-    """The i-th of stacked states."""
-    return programs.on_device(jax.tree.map(lambda leaf: leaf[i], states))
-
-
-@jax.jit
-def advance(problem: Problem, method: Method, state: State, steps: Number) -> State:
-    """The state after `steps` more steps, in one compiled loop; the number of steps is traced."""
-    return steps_of(problem, method, state, steps)
-
-
-def steps_of(problem: Problem, method: Method, state: State, steps, unroll: bool = True) -> State:
-    """unroll: faster to run, slower to compile."""
-
-    def one(_, state):
-        return method.step(problem, state)
-
-    if not unroll:
-        return lax.fori_loop(0, steps, one, state)
-
-    def several(_, state):
-        for _ in range(UNROLL):
-            state = method.step(problem, state)
-        return state
-
-    state = lax.fori_loop(0, steps // UNROLL, several, state)
-    return lax.fori_loop(0, steps % UNROLL, one, state)
-
-
-def _block(fixed: tuple[Problem, Method], state: State, every, records, *, capacity: int, unroll: bool):
-    """`records` times `every` steps: the state at the end, and each recorded one in a buffer of length `capacity`."""
-    problem, method = fixed
-    buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
-
-    def one_record(i, carry):
-        state, buffer = carry
-        state = steps_of(problem, method, state, every, unroll)
-        return state, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, state)
-
-    return lax.fori_loop(0, records, one_record, (state, buffer))
-
-
-@jax.jit
-def _last_within(problem: Problem, method: Method, state: State, steps, limit) -> State:
-    def go_on(carry):
-        _, following, i = carry
-        return (i < steps) & (_traced_magnitude(iterates(following)) <= limit)
-
-    def one(carry):
-        _, following, i = carry
-        return following, method.step(problem, following), i + 1
-
-    return lax.while_loop(go_on, one, (state, method.step(problem, state), 0))[0]
-
-
-def last_within(problem: Problem, method: Method, state: State, steps: int, limit: float) -> State:
-    """Step by step from a good state, up to the last one whose magnitude is within the limit (NaN is not)."""
-    with programs.compiling("the way back to the last sound step"):
-        return _last_within(problem, method, state, steps, limit)
-
-
-def iterates(state: State) -> PyTree:
-    """What must not grow without bound; the rest of a state may well be large or infinite."""
-    return state.x, state.theta, state.y, state.w
-
-
-def _traced_magnitude(tree: PyTree):
-    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree) if leaf.size]))
-
-
-def magnitude(tree: PyTree) -> float:
+def _magnitude(look: Look) -> float:
     """The largest absolute entry; NaN if there is one."""
-    return float(np.max([np.max(np.abs(np.asarray(leaf))) for leaf in jax.tree.leaves(tree) if leaf.size]))
-
-
-def magnitudes(states: PyTree, count: int) -> np.ndarray:
-    """The magnitude of each of stacked states."""
-    rows = [np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(iterates(states)) if leaf.size]
-    return np.max([np.max(np.abs(row), axis=1) for row in rows], axis=0)
+    return float(np.max([np.max(np.abs(part)) for part in (look.x, look.theta, look.y, look.w) if part.size]))

@@ -180,7 +180,7 @@ class Result(eqx.Module):
         return "\n".join(lines)
 
 
-def best_of(records: list[Record]) -> Record:
+def best_record(records: list[Record]) -> Record:
     """The record with the smallest gap, error bound included; the last one if no gap is a number."""
     scores = np.array([record.certificate.gap + record.certificate.error_bound for record in records])
     return records[int(np.nanargmin(scores))] if np.any(np.isfinite(scores)) else records[-1]

@@ -1,7 +1,7 @@
 """solve: it owns compilation, blocks, the clock, stop rules, trace and status; a method owns one step."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +14,16 @@ from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
-from bisaddle.run import several
-from bisaddle.run.host_loop import HostRun, host_steps
+from bisaddle.run.blocks import BlockRun, run_blocks
 from bisaddle.run.interrupts import noted
-from bisaddle.run.loop import BlockRun, Limits, Run, run_blocks
-from bisaddle.run.loop import advance as advance
+from bisaddle.run.loop import HostRun, Limits, Run, run_hosts
 from bisaddle.run.progress import Progress
-from bisaddle.run.result import Record, Result, Status, best_of, trace_of
+from bisaddle.run.result import Record, Result, Status, best_record, trace_of
+from bisaddle.run.starts import best_result, moved_into, start_points
 from bisaddle.trees import Number
+
+# a run is recorded a hundred times, and at least as often as this
+MOST_STEPS_BETWEEN = 1000
 
 
 def solve(
@@ -79,53 +81,43 @@ def solve(
     check_measure(measure, sigma, tau)
     check_oracles(problem, measure)
     max_steps, sparse = int(max_steps), every is None
-    every = int(every or max(1, min(method.look_every, max_steps // 100)))
+    every = int(every or max(1, min(MOST_STEPS_BETWEEN, max_steps // 100)))
+    tol = None if tol is None else float(tol)
     problem = replace(problem, data=on_device(problem.data))  # once for all that follows
-    kernels = Kernels(problem, start)
     with (
         Progress(progress, method.name, max_steps) as bar,
         watched(watch),
         one_blas_thread(),
     ):
         watch.say = bar.compiling
-        certifier = Certifier(problem, kernels, measure, sigma, tau)
-        points = [start] if starts is None else several.starts(problem, start, int(starts), key)
-        runs = [_run(problem, method, point, certifier, max_steps) for point in points]
+        certifier = Certifier(problem, Kernels(problem, start), measure, sigma, tau)
+        points = [start] if starts is None else start_points(problem, start, int(starts), key)
+        runs, run_all = _runs(problem, method, points, certifier, bar, sparse)
         watch.deadline = deadline  # from here on there is something to give back
-        tol = None if tol is None else float(tol)
         try:
             with noted() as interrupt:
-                limits = Limits(tol, max_steps, deadline, every, sparse, callback, bar, interrupt)
-                if len(runs) > 1:
-                    several.run_to_end(runs, limits)
-                else:
-                    _run_to_end(runs[0], limits)
+                run_all(runs, Limits(max_steps, every, tol, deadline, callback, sparse, interrupt))
         except (KeyboardInterrupt, OutOfTime) as stop:
             for run in runs:
                 interrupted = Status.INTERRUPTED if isinstance(stop, KeyboardInterrupt) else Status.MAX_SECONDS
                 run.status = run.status or interrupted
         watch.deadline = None  # what was found gets its certificate, however late it is
         results = [_result(run, watch) for run in runs]
-    return results[0] if starts is None else several.best_of(results)
+    return results[0] if starts is None else best_result(results)
 
 
-def _run(problem: Problem, method: Method, start: Point, certifier: Certifier, max_steps: int) -> Run:
+def _runs(
+    problem: Problem, method: Method, points: list[Point], certifier: Certifier, bar: Progress, sparse: bool
+) -> tuple[Sequence[Any], Callable[[Sequence[Any], Limits], None]]:
+    """A run from every point, and what takes them all to their ends."""
     if isinstance(method, HostMethod):
-        return HostRun(problem, method, start, certifier)
-    return BlockRun(problem, method, start, certifier, max_steps)
-
-
-def _run_to_end(run: Run, limits: Limits) -> None:
-    if isinstance(run, HostRun):
-        for _ in host_steps(run, limits):
-            pass
-    elif isinstance(run, BlockRun):
-        run.status = run_blocks(run, limits)
+        return [HostRun(problem, method, point, certifier, bar, sparse) for point in points], run_hosts
+    return [BlockRun(problem, method, point, certifier, bar) for point in points], run_blocks
 
 
 def _result(run: Run, watch: Watch) -> Result:
     run.finish()
-    best = best_of(run.records)
+    best = best_record(run.records)
     return Result(
         point=best.point,
         certificate=run.certifier.with_free_parts(best.point, best.certificate),
@@ -148,7 +140,7 @@ def solve_path(problems: Iterable[Problem], start: Point, method: Method | None 
     results: list[Result] = []
     for problem in problems:
         if results:
-            start = several.moved_into(problem, results[-1].point)
+            start = moved_into(problem, results[-1].point)
         results.append(solve(problem, start, method, **options))
     return results
 

@@ -1,9 +1,6 @@
-"""Several starts at once: where they lie, one compiled program for all, and which end is best."""
+"""Several starts: where they lie, and which end is best; and moving a point into other sets."""
 
-import time
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import jax
@@ -11,34 +8,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.methods.base import UNROLL, Method
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import cached, on_device
-from bisaddle.run.host_loop import HostRun, host_steps
-from bisaddle.run.loop import (
-    BLOCK_SECONDS,
-    FEW_STEPS,
-    BlockRun,
-    Limits,
-    Run,
-    divergence_limit,
-    iterates,
-    last_within,
-    magnitude,
-    pick,
-    steps_of,
-)
 from bisaddle.run.result import Result, Status
 from bisaddle.sets import Box, Product
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import flat_set
 from bisaddle.trees import Shape
 
-# steps of a host-driven run before the next start has its turn
-TURN = 10
 
-
-def starts(problem: Problem, start: Point, count: int, key) -> list[Point]:
+def start_points(problem: Problem, start: Point, count: int, key) -> list[Point]:
     """The start itself; what lies in boxes at nine tenths of its range; then random ones, x from X and y from Y.
 
     Without a box the second is random too. On multi-task problems the first two are lambda = 0.5 and 0.9.
@@ -83,68 +62,7 @@ def moved_into(problem: Problem, point: Point) -> Point:
     return Point(x, point.theta, point.y if problem.y_set is None else _nearby(problem.y_set, point.y))
 
 
-def run_to_end(runs: Sequence[Run], limits: Limits) -> None:
-    """All runs to their ends, a status each, with the rules of a run of its own."""
-    blocks = [run for run in runs if isinstance(run, BlockRun)]
-    if blocks:
-        _blocks_to_end(blocks, limits)
-    else:
-        _hosts_to_end([run for run in runs if isinstance(run, HostRun)], limits)
-
-
-def _hosts_to_end(runs: list[HostRun], limits: Limits) -> None:
-    """In turns: when time is over, every start has had its share."""
-    under_way = [host_steps(run, limits) for run in runs]
-    while under_way:
-        # the exhausted have ended
-        under_way = [steps for steps in under_way if sum(1 for _ in islice(steps, TURN)) == TURN]
-
-
-def _blocks_to_end(runs: list[BlockRun], limits: Limits) -> None:
-    """Side by side in one program."""
-    problem, method, every, max_steps = runs[0].problem, runs[0].method, limits.every, limits.max_steps
-    ceilings = []
-    for run in runs:
-        first = run.record(run.state)
-        ceilings.append(divergence_limit(run.state, first))
-        run.status = run.judge(limits)
-    stack = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
-    states = on_device(jax.tree.map(stack, *(run.state for run in runs)))
-    fixed = runs[0].fixed
-    k, pace = 0, 0.0
-    while any(run.status is None for run in runs):
-        active = np.array([run.status is None for run in runs])
-        end = limits.reached(k)
-        if end is not None:
-            for run in (run for run in runs if run.status is None):
-                run.status = end
-            return
-        to_look = min(every - k % every, max_steps - k)
-        affordable = UNROLL * max(1, int(BLOCK_SECONDS / max(pace, 1e-9)) // UNROLL)
-        steps = min(to_look, affordable if pace else 4 * UNROLL)
-        arguments = (states, np.int64(steps), active)
-        what = f"the steps of {method.name}"
-        few = max_steps <= FEW_STEPS
-        program = cached(_advance_all, what, fixed, *arguments, unroll=not few, effort=None if few else 2)
-        clock = time.perf_counter()
-        states = jax.block_until_ready(program(fixed, *arguments))
-        elapsed = time.perf_counter() - clock
-        k, pace = k + steps, elapsed / steps
-        for i, run in enumerate(runs):
-            if not active[i]:
-                continue
-            before, run.state = run.state, pick(jax.tree.map(np.asarray, states), i)
-            run.seconds += elapsed / int(active.sum())
-            size = magnitude(iterates(run.state))
-            if not size <= ceilings[i]:
-                run.state = last_within(problem, method, before, steps, ceilings[i])
-                run.status = Status.DIVERGED if np.isfinite(size) else Status.NONFINITE
-            elif k % every == 0 or k == max_steps:
-                run.record(run.state)
-                run.status = run.judge(limits)
-
-
-def best_of(results: list[Result]) -> Result:
+def best_result(results: list[Result]) -> Result:
     """Of the certified ones the lowest worst value; if none is, the smallest gap. All of them are in its `starts`."""
     certified = [result for result in results if result.status is Status.CERTIFIED]
     if certified:
@@ -153,16 +71,6 @@ def best_of(results: list[Result]) -> Result:
         gaps = [float(result.gap + result.certificate.error_bound) for result in results]
         best = results[int(np.nanargmin(gaps))] if np.any(np.isfinite(gaps)) else results[0]
     return replace(best, starts=tuple(results))
-
-
-def _advance_all(fixed: tuple[Problem, Method], states: PyTree, steps: Array, active: Array, *, unroll: bool) -> PyTree:
-    """Each active state `steps` further."""
-    problem, method = fixed
-
-    def one(state, is_active):
-        return lax.cond(is_active, lambda s: steps_of(problem, method, s, steps, unroll), lambda s: s, state)
-
-    return jax.vmap(one)(states, active)
 
 
 def _raised(x_set: ConvexSet, x: PyTree) -> PyTree | None:

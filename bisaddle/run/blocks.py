@@ -1,0 +1,249 @@
+"""Methods with a pure step, run in compiled blocks: one lane, or several side by side in one program."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, PyTree
+
+from bisaddle import programs
+from bisaddle.certificate.certifier import Certifier
+from bisaddle.methods.base import UNROLL, Method, State
+from bisaddle.problem import Point, Problem
+from bisaddle.run.loop import DIVERGENCE, Limits, Run
+from bisaddle.run.progress import Progress
+from bisaddle.run.result import Record
+from bisaddle.trees import Number
+
+# a block aims at this many seconds: long enough to hide its dispatch, short enough for limits and Ctrl-C
+BLOCK_SECONDS = 0.1
+# recorded states wait in a buffer on the device until the block ends
+BUFFER_RECORDS = 256
+BUFFER_BYTES = 2**22
+# up to this many steps a program is compiled lightly: it runs at a third of the speed, but is ready seconds earlier
+FEW_STEPS = 100_000
+
+
+class Lanes:
+    """One method on one problem from one or more states, advanced together by one compiled program.
+
+    A single state is not stacked: nothing is mapped over it, and its loop is as fast as it can be. Several have a
+    leading axis. stacked: the numbers of the method have one too, a value for each lane. keep: what is recorded of the
+    states. capacity: records that a block can hold. effort: of the compiler, as programs.cached takes it.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        states: Sequence[State],
+        *,
+        stacked: bool = False,
+        keep: Callable[[State], PyTree] = lambda state: state,
+        capacity: int | None = None,
+        effort: int | None = None,
+        unroll: bool = False,
+    ):
+        self.count, self.name, self.effort = len(states), method.name, effort
+        self.fixed = programs.on_device((problem, method))
+        self.states = states[0]
+        if stacked or self.count > 1:
+            stack = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
+            self.states = programs.on_device(jax.tree.map(stack, *states))
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.states))
+        self.capacity = capacity or int(min(BUFFER_RECORDS, max(1, BUFFER_BYTES // max(size, 1))))
+        mapped = None if not stacked and self.count == 1 else "with its method" if stacked else "one method"
+        self.static = {"mapped": mapped, "keep": keep, "capacity": self.capacity, "unroll": unroll}
+
+    def program(self) -> Callable:
+        """Compiled when first asked for."""
+        numbers = (np.int64(1), np.int64(1))
+        what = f"the steps of {self.name}"
+        return programs.cached(_block, what, self.fixed, self.states, *numbers, effort=self.effort, **self.static)
+
+    def advance(self, every: int, records: int) -> tuple[PyTree, float]:
+        """`records` times `every` steps: what was kept, NumPy arrays with a record and a lane axis; and the seconds."""
+        program = self.program()
+        clock = time.perf_counter()
+        found = program(self.fixed, self.states, np.int64(every), np.int64(records))
+        self.states, kept = jax.block_until_ready(found)
+        seconds = time.perf_counter() - clock
+        kept = jax.tree.map(lambda leaf: np.asarray(leaf)[:records], kept)
+        return (kept if self.static["mapped"] else jax.tree.map(lambda leaf: leaf[:, None], kept)), seconds
+
+    def state(self, i: int) -> State:
+        """Where one lane stands."""
+        if not self.static["mapped"]:
+            return self.states
+        # by way of NumPy: an index of JAX's would be a program for every shape
+        return programs.on_device(jax.tree.map(lambda leaf: np.asarray(leaf)[i], self.states))
+
+
+def _block(
+    fixed: tuple[Problem, Method],
+    states: State,
+    every: Array,
+    records: Array,
+    *,
+    mapped: str | None,
+    keep: Callable[[State], PyTree],
+    capacity: int,
+    unroll: bool,
+) -> tuple[State, PyTree]:
+    """`records` times `every` steps: the states at the end, and what is kept of each record in a buffer."""
+    problem, method = fixed
+    one = lambda state: method.step(problem, state)
+    if mapped is not None:
+        # what all lanes share is not mapped over: a product with it is one product of matrices
+        own = lambda leaf: 0 if mapped == "with its method" and leaf.ndim == 1 else None
+        each = jax.vmap(lambda m, state: m.step(problem, state), in_axes=(jax.tree.map(own, method), 0))
+        one = lambda states: each(method, states)
+    buffer = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), keep(states))
+
+    def one_record(i, carry):
+        states, buffer = carry
+        states = _repeated(one, states, every, unroll)
+        return states, jax.tree.map(lambda rows, leaf: rows.at[i].set(leaf), buffer, keep(states))
+
+    return lax.fori_loop(0, records, one_record, (states, buffer))
+
+
+def _repeated(one: Callable[[State], State], state: State, steps: Any, unroll: bool) -> State:
+    """unroll: faster to run, slower to compile."""
+    if not unroll:
+        return lax.fori_loop(0, steps, lambda _, state: one(state), state)
+
+    def several(_, state):
+        for _ in range(UNROLL):
+            state = one(state)
+        return state
+
+    state = lax.fori_loop(0, steps // UNROLL, several, state)
+    return lax.fori_loop(0, steps % UNROLL, lambda _, state: one(state), state)
+
+
+@jax.jit
+def advance(problem: Problem, method: Method, state: State, steps: Number) -> State:
+    """The state after `steps` more steps, in one compiled loop; the number of steps is traced."""
+    return _repeated(lambda state: method.step(problem, state), state, steps, unroll=True)
+
+
+class BlockRun(Run):
+    """A run of a method with a pure step; ceiling: the magnitude above which it has diverged."""
+
+    def __init__(self, problem: Problem, method: Method, start: Point, certifier: Certifier, bar: Progress):
+        super().__init__(problem, method, certifier, bar)
+        self.state = method.init(problem, start)
+        self.ceiling = DIVERGENCE
+
+    def begin(self, limits: Limits) -> None:
+        first = self.record(self.state, 0.0)
+        self.ceiling *= max(1.0, _magnitude((_iterates(self.state), first.certificate.theta, first.certificate.w)))
+        self.status = limits.status(0, 0.0, record=first)
+
+    def record(self, state: State, seconds: float) -> Record:
+        certificate = self.certifier.certificate(*self.certifier.kernels.flat(state.point))
+        return self.keep(int(state.k), seconds, state.point, certificate, self.method.counts(self.problem, state))
+
+    def take(self, states: State, last: State, seconds: float, limits: Limits) -> None:
+        """Go on to the states that a block has recorded, the last of which is on the device too."""
+        begin, before = self.state, self.seconds
+        self.seconds += seconds
+        sizes = _magnitudes(states)
+        for i, k in enumerate(map(int, states.k)):
+            sound = sizes[i] <= self.ceiling  # NaN is not
+            if not sound:
+                self.state = _last_within(self.problem, self.method, begin, k - self.k, self.ceiling)
+            else:
+                at_end = i == len(sizes) - 1
+                self.state = last if at_end else programs.on_device(jax.tree.map(lambda leaf, i=i: leaf[i], states))
+            record = None
+            if sound and limits.due(k):
+                record = self.record(self.state, before + (i + 1) / len(sizes) * seconds)
+            self.status = limits.status(k, float(sizes[i]), self.ceiling, record)
+            if self.status is not None:  # what the block did after it is not asked for
+                break
+        self.k = int(self.state.k)
+
+    def finish(self) -> None:
+        if not self.records or self.records[-1].k < self.k:
+            self.record(self.state, self.seconds)
+
+
+def run_blocks(runs: Sequence[BlockRun], limits: Limits) -> None:
+    """All runs to their ends, side by side in one program."""
+    for run in runs:
+        run.begin(limits)
+    few = limits.max_steps <= FEW_STEPS
+    states = [run.state for run in runs]
+    lanes = Lanes(runs[0].problem, runs[0].method, states, effort=None if few else 2, unroll=not few)
+    k, pace = 0, None
+    while under_way := [(i, run) for i, run in enumerate(runs) if run.status is None]:
+        every, records = _plan(k, limits, pace, lanes.capacity)
+        states, seconds = lanes.advance(every, records)
+        k, pace = k + every * records, seconds / (every * records)
+        for i, run in under_way:
+            mine = jax.tree.map(lambda leaf, i=i: leaf[:, i], states)
+            run.take(mine, lanes.state(i), seconds / len(under_way), limits)
+
+
+def _plan(k: int, limits: Limits, seconds_per_step: float | None, capacity: int) -> tuple[int, int]:
+    """(steps between records, records) of the next block.
+
+    A record boundary splits into pieces only at multiples of UNROLL, so that the arithmetic never depends on timing.
+    """
+    every, max_steps = limits.every, limits.max_steps
+    to_record = min(every - k % every, max_steps - k)
+    if seconds_per_step is None:  # a first small piece tells how long a step takes
+        return min(to_record, 4 * UNROLL), 1
+    budget = BLOCK_SECONDS
+    if limits.deadline is not None:
+        budget = min(budget, max(limits.deadline - time.perf_counter(), 0.0))
+    affordable = max(int(budget / max(seconds_per_step, 1e-9)), 1)
+    if k % every == 0 and affordable >= every and max_steps - k >= every:
+        return every, max(1, min(affordable // every, (max_steps - k) // every, capacity))
+    if affordable >= to_record:
+        return to_record, 1
+    return min(to_record, max(affordable // UNROLL, 1) * UNROLL), 1
+
+
+def _last_within(problem: Problem, method: Method, state: State, steps: int, limit: float) -> State:
+    """Step by step from a good state, up to the last one whose magnitude is within the limit (NaN is not)."""
+    with programs.compiling("the way back to the last sound step"):
+        return _walk(problem, method, state, steps, limit)
+
+
+@jax.jit
+def _walk(problem: Problem, method: Method, state: State, steps: Number, limit: Number) -> State:
+    def magnitude(state):
+        return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(_iterates(state)) if leaf.size]))
+
+    def go_on(carry):
+        _, following, i = carry
+        return (i < steps) & (magnitude(following) <= limit)
+
+    def one(carry):
+        _, following, i = carry
+        return following, method.step(problem, following), i + 1
+
+    return lax.while_loop(go_on, one, (state, method.step(problem, state), 0))[0]
+
+
+def _iterates(state: State) -> PyTree:
+    """What must not grow without bound; the rest of a state may well be large or infinite."""
+    return state.x, state.theta, state.y, state.w
+
+
+def _magnitude(tree: PyTree) -> float:
+    """The largest absolute entry; NaN if there is one."""
+    return float(np.max([np.max(np.abs(np.asarray(leaf))) for leaf in jax.tree.leaves(tree) if leaf.size]))
+
+
+def _magnitudes(states: Any) -> np.ndarray:
+    """The magnitude of each of stacked states."""
+    rows = [np.asarray(leaf).reshape(len(states.k), -1) for leaf in jax.tree.leaves(_iterates(states)) if leaf.size]
+    return np.max([np.max(np.abs(row), axis=1) for row in rows], axis=0)
