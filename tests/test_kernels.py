@@ -9,7 +9,6 @@ import bisaddle as bs
 from bisaddle.certificate.worst_value import worst_value
 from bisaddle.oracle import implicit as accurate
 from bisaddle.oracle import kernels as kernels_module
-from bisaddle.oracle import traced as lower
 from bisaddle.oracle.implicit import Hessian, Implicit
 from bisaddle.oracle.kernels import Kernels, block_order, shortfall, unit_rows
 from bisaddle.oracle.spectra import extreme_eigenvalues
@@ -295,33 +294,35 @@ def test_all_that_comes_out_is_in_the_dtype_of_the_point():
 
 @pytest.mark.parametrize("path", ["dense", "conjugate gradients"])
 @pytest.mark.parametrize("name", [*LOWER, "wavy saddle"])
-def test_the_accurate_solves_equal_the_traced_ones(name, path, monkeypatch):
+def test_the_accurate_solves_equal_those_written_out_in_numpy(name, path, monkeypatch):
     if path != "dense":
         monkeypatch.setattr(accurate, "DENSE_LIMIT", 0)
     place = Place(name)
     solved = Implicit(place.kernels, place.x, place.theta, place.y)
-    wanted = lower._implicit(place.problem, place.point, 0.0)
-    flat = place.kernels.x.ravel(wanted.Gx)
-    np.testing.assert_allclose(solved.Gx, flat, rtol=1e-9, atol=1e-10)
     if name == "wavy saddle":
         assert solved.lower_residual == solved.linear_residual == 0 and solved.theta.size == solved.w.size == 0
+        np.testing.assert_allclose(solved.Gx, place.twin.f_x(*place.at), rtol=1e-9, atol=1e-10)
         return
-    assert solved.dense is (path == "dense")
-    np.testing.assert_allclose(solved.theta, np.ravel(wanted.theta), rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(solved.w, np.ravel(wanted.w), rtol=1e-9, atol=1e-10)
+    assert solved.hessian.dense is (path == "dense")
     exact = reference.solve_lower(TWINS[name](0, reference.EXTENDED), place.x, place.theta)
     np.testing.assert_allclose(solved.theta, exact.astype(float), atol=1e-11)
-    g = place.twin.g_theta(place.x, solved.theta)
-    H = place.twin.g_tt(place.x, solved.theta)
+    g, H = place.twin.g_theta(place.x, solved.theta), place.twin.g_tt(place.x, solved.theta)
+    C = place.twin.g_tx(place.x, solved.theta)
+    at = (place.x, solved.theta, place.at[2])
+    w = np.linalg.solve(H, place.twin.f_theta(*at))
+    np.testing.assert_allclose(solved.w, w, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(solved.Gx, place.twin.f_x(*at) - C.T @ w, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(solved.g_theta, g, atol=1e-12)
     assert solved.lower_residual <= 1e-11 and solved.linear_residual <= 1e-11
     np.testing.assert_allclose(np.linalg.norm(g), solved.lower_residual, atol=1e-12)
     least = np.linalg.eigvalsh(H)[0]
-    np.testing.assert_allclose(solved.least_curvature(), least, rtol=1e-8 if path == "dense" else 0.2)
+    np.testing.assert_allclose(solved.hessian.least, least, rtol=1e-8 if path == "dense" else 0.2)
     v = place.draw(solved.theta)
-    np.testing.assert_allclose(solved.product(v), H @ v, atol=1e-11)
-    C = place.twin.g_tx(place.x, solved.theta)
-    np.testing.assert_allclose(solved.cross_product(v), C.T @ v, atol=1e-11)
+    np.testing.assert_allclose(solved.hessian.product(v), H @ v, atol=1e-11)
+    products = place.kernels.products(place.x, solved.theta, v)
+    np.testing.assert_allclose(products.g_theta, g, atol=1e-12)
+    np.testing.assert_allclose(products.hessian, H @ v, atol=1e-11)
+    np.testing.assert_allclose(products.cross, C.T @ v, atol=1e-11)
 
 
 @pytest.mark.parametrize("path", ["dense", "conjugate gradients"])

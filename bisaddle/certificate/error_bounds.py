@@ -23,17 +23,17 @@ def gradient_errors(
     if not kernels.has_lower:
         return rounding * norm(upper.f_x), rounding * norm(upper.f_y)
     if mu_g is None:
-        mu_g = solved.least_curvature()
+        mu_g = solved.hessian.least
     x, theta, y, w = solved.x, solved.theta, solved.y, solved.w
     # theta* lies within |g_theta| / mu_g of theta: J is taken at both ends of that step down the gradient, or at one
     # where they are so near that it is the same
     ends = [theta, theta - solved.g_theta / theta.dtype.type(mu_g)]
     near = solved.lower_residual / mu_g <= kernels.eps**0.5 * (1 + norm(theta))
     ends = np.stack(ends[:1] if near and kernels.heavy else ends)
-    lower = solved.lower_residual + 4 * kernels.eps * norm(solved.product(theta))
+    lower = solved.lower_residual + 4 * kernels.eps * norm(solved.hessian.product(theta))
     linear = solved.linear_residual + 4 * kernels.eps * norm(upper.f_theta)
     if matrices:
-        hessian = solved.hessian()
+        hessian = solved.hessian
         inverse, cross = hessian.inverse, hessian.cross
         through = np.concatenate(
             [_through(J, inverse, cross, x.size) for J in kernels.bends(x, theta, y, w, ends)], axis=1

@@ -34,6 +34,14 @@ class Upper(NamedTuple):
     f_y: Vector
 
 
+class Products(NamedTuple):
+    """g_theta, g_theta_theta w and g_theta_x w at one place, straight from the derivatives of g."""
+
+    g_theta: Vector
+    hessian: Vector
+    cross: Vector
+
+
 class Solve(NamedTuple):
     """w with g_theta_theta w = right - r; the products it took, and the least curvature met on the way.
 
@@ -88,6 +96,7 @@ class Kernels:
         self.heavy = data + (self.x.size + self.theta.size) * self.dtype.itemsize > LIGHT_BYTES
         self._upper = Program(_upper, "f and its gradients", self.part)
         self._lower = Program(_lower, "solves with the Hessian of g", self.part)
+        self._products = Program(_products, "products with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
         self._bends = Program(_bends, "how the gradients depend on theta", self.part)
         self._norms = Program(_norms, "norms of second derivatives", self.part)
@@ -147,6 +156,11 @@ class Kernels:
         found = self._lower(packed, self.identity if inverse is None else inverse)
         w, r, used, along = found[:size], found[size : 2 * size], found[2 * size : 3 * size], found[3 * size : -2]
         return Solve(w, r, used, along, int(found[-2]), float(found[-1]))
+
+    def products(self, x: Vector, theta: Vector, w: Vector) -> Products:
+        """What a certificate reports rests on these: no loop, no preconditioner, nothing but derivatives."""
+        found, size = self._products(np.concatenate([x, theta, w])), theta.size
+        return Products(found[:size], found[size : 2 * size], found[2 * size :])
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
@@ -298,6 +312,13 @@ def _lower(part: _Part, packed: Array, inverse: Array) -> Array:
     along = lambda: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(w)))
     cross = lax.cond(with_cross > 0, along, lambda: jnp.zeros(part.x.size, dtype))
     return jnp.concatenate([w, r, right, cross, jnp.stack([count.astype(dtype), least])])
+
+
+def _products(part: _Part, packed: Array) -> Array:
+    x, theta, w = part.split(packed, "x", "theta", "theta")
+    cross, hessian = oracle.second_order_products(part, x, theta, w)
+    g_theta = oracle.lower_gradient(part, x, theta)
+    return jnp.concatenate([part.theta.join(g_theta), part.theta.join(hessian), part.x.join(cross)])
 
 
 def _column(part: _Part, packed: Array):
