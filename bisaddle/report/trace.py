@@ -1,16 +1,18 @@
-"""Figures of a trace (needs the plot extra)."""
+"""The figure of one run (needs the plot extra)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from bisaddle.run.result import Trace
 
-
-def plot_trace(trace: Trace, title: str = "", against: str = "steps", path: str | None = None) -> Any:
+def plot_trace(
+    trace: Mapping[str, np.ndarray], title: str = "", against: str = "steps", path: str | None = None
+) -> Any:
     """Two panels: the gap and its parts on a log scale; value and worst value. Against "steps" or "seconds".
 
-    Where the rows between the certificates are the method's own estimates, the certified ones are marked.
+    trace: columns by name, as Trace.to_dict gives them. Where the rows between the certificates are the method's own
+    estimates, the certified ones are marked.
     """
     if against not in ("steps", "seconds"):
         raise ValueError(f'against must be "steps" or "seconds", given {against!r}')
@@ -20,14 +22,14 @@ def plot_trace(trace: Trace, title: str = "", against: str = "steps", path: str 
         raise ImportError("result.plot needs matplotlib; install bisaddle[plot]") from error
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     gaps, values = figure.subplots(1, 2)
-    certified = trace.certified
-    estimates = bool(np.any(trace.estimated))
+    certified = {name: column[~trace["estimated"]] for name, column in trace.items()}
+    estimates = bool(np.any(trace["estimated"]))
     own = ", the method's estimate" if estimates else ""
 
-    def draw(panel: Any, rows: Trace, name: str, style: str, label: str, **how: Any) -> None:
-        column = getattr(rows, name)
+    def draw(panel: Any, rows: Mapping[str, np.ndarray], name: str, style: str, label: str, **how: Any) -> None:
+        column = rows[name]
         column = np.where(column > 0, column, np.nan) if panel is gaps else column
-        panel.plot(rows.k if against == "steps" else rows.seconds, column, style, label=label, **how)
+        panel.plot(rows["k" if against == "steps" else "seconds"], column, style, label=label, **how)
 
     draw(gaps, trace, "gap", "-", "gap" + own, color="C0")
     draw(gaps, trace, "x_gap", "--", "x gap", color="C1", linewidth=1)

@@ -165,7 +165,7 @@ class Result(eqx.Module):
         """Gap and value against "steps" or "seconds"; a matplotlib figure, saved to `path` if given."""
         from bisaddle.report.trace import plot_trace
 
-        return plot_trace(self.trace, title=f"{self.method.name}: {self.status}", against=against, path=path)
+        return plot_trace(self.trace.to_dict(), title=f"{self.method.name}: {self.status}", against=against, path=path)
 
     def __str__(self) -> str:
         compiling = f", after {self.compile_seconds:.2g} s of compiling" if self.compile_seconds >= 0.01 else ""
