@@ -131,10 +131,10 @@ def check_measure(measure: str, sigma: Number, tau: Number) -> None:
 
 
 def natural_measure(x_set: ConvexSet) -> str:
-    """ "projection" where the set projects, else "lmo", else "mixed"."""
-    return {"project": "projection", "lmo": "lmo"}.get(
-        next(iter(sorted(x_set.capabilities, reverse=True)), ""), "mixed"
-    )
+    """The measure that asks least of the set's own oracles."""
+    if "project" in x_set.capabilities:
+        return "projection"
+    return "lmo" if "lmo" in x_set.capabilities else "mixed"
 
 
 def check_oracles(problem: Problem, measure: str) -> None:
