@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.certificate.worst_value import worst_value
+from bisaddle.certificate.bounds import worst_value
 from bisaddle.oracle import implicit as accurate
 from bisaddle.oracle import kernels as kernels_module
 from bisaddle.oracle.implicit import Hessian, Implicit

@@ -6,9 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.certificate.degenerate import free_parts
-from bisaddle.certificate.error_bounds import can_have_matrices, gradient_errors
-from bisaddle.certificate.worst_value import worst_value
+from bisaddle.certificate.bounds import can_have_matrices, free_parts, gradient_errors, worst_value
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.oracle.validate import check_problem_at, require_oracle
