@@ -17,27 +17,29 @@ from bisaddle.sets.flat import FlatSet
 from bisaddle.trees import Number
 
 MEASURES = ("projection", "lmo", "mixed")
-# of tol, that the residuals of a decisive look may be
+# in a decisive look the residuals may be this share of tol: far below what could tip the answer
 SHARE = 1e-3
 
 
 class Certificate(eqx.Module):
-    """What certify found at (x, y); all gradients at theta*(x), not at the point's own theta.
+    """What certify found at (x, y). All gradients are taken at theta*(x), not at the point's own theta.
 
     x_gap          |x - P_X(x - tau grad_x L)| / tau  ("projection"),   max_{s in X} <grad_x L, x - s>  ("lmo"),
-                   the first over the blocks of a Product that project plus the second over the others  ("mixed")
+                   the first over the blocks of a Product that can project, plus the second over the others  ("mixed")
     y_gap          |y - P_Y(y + sigma grad_y L)| / sigma   (P_Y is prox_{sigma h} where y_set has a penalty h)
-    gap            x_gap + y_gap: the point is eps-stationary if it is at most eps
+    gap            x_gap + y_gap: the point is eps-stationary if gap <= eps
     value          f(x, theta*(x), y)                      (f - h where y_set has a penalty h)
-    worst_value    max_{y in Y} f(x, theta*(x), y), or f - h, at most worst_value_error above the number given
+    worst_value    max_{y in Y} f(x, theta*(x), y), or of f - h; the true maximum is at most worst_value_error higher
     lower_error    |theta - theta*(x)|
     theta, w       theta*(x) and v(x, y) = Hess^-1 f_theta, as solved here
     error_bound    how far gap can be from its exact value, given the residuals left in the two solves
-    error_is_bound True if mu_g was given; False: error_bound rests on an estimated mu_g and is an estimate
+    error_is_bound True if mu_g was given; if False, error_bound rests on an estimate of mu_g, and is an estimate itself
+    x_violation, y_violation          distances of x and y from their sets
+    lower_residual, linear_residual   |g_theta| and |g_theta_theta w - f_theta|, what the two solves have left
     x_gradient     grad_x L = f_x - g_theta_x v
-    y_in_corner    whether y maximises its own linearisation: max_{s in Y} <grad_y L, s> is attained at y alone
-    degenerate     whether y in its corner leaves a part of x without a gradient wherever x is (free_parts names it):
-                   the gap is then 0 in that part for any x, and says nothing about it
+    y_in_corner    whether y is the only maximiser of <grad_y L, s> over s in Y
+    degenerate     whether, with y in its corner, the gradient in a part of x (free_parts names it) is 0 for every x;
+                   the gap then says nothing about that part
     """
 
     x_gap: float
@@ -103,13 +105,15 @@ def certify(
     tau: Number = 1.0,
     accuracy: Number = 0.0,
 ) -> Certificate:
-    """The stationarity gap of (x, y): Definition 2.1 for measure="lmo", 2.2 for "projection"  [AYH25]; "mixed" is for a
-    Product of blocks of which some have only a projection and some only an LMO.
+    """The stationarity gap of (x, y), with a bound on its error.
 
-    Solves the lower level and the linear system itself, from the point's theta, to residual norms `accuracy` (0: until
-    rounding stops it). error_bound is what those residuals can do to the gradients, to first order: the norms of the
-    maps from the ones to the others, doubled; rounding is added. Up to 128 lower variables the maps are taken as they
-    stand, from their matrices; beyond as products of |J|, |g_theta_x| (by power iteration) and 1 / mu_g.
+    measure: "lmo" is Definition 2.1 of [AYH25], "projection" Definition 2.2; "mixed" is for a Product in which some
+    blocks have only a projection and others only an LMO. sigma, tau: the step sizes inside the gap.
+    Solves the lower level and the linear system again, starting from the point's theta, until the residual norms are at
+    most `accuracy` (0: as far as rounding allows). error_bound says how much these residuals can change the gradients,
+    to first order: the norms of the linear maps from residuals to gradients, doubled, plus rounding. With up to 128
+    lower variables the norms come from the matrices themselves; beyond, from the products of |J|, |g_theta_x| (by power
+    iteration) and 1 / mu_g.
     """
     check_measure(measure, sigma, tau)
     check_problem_at(problem, point, feasible=False)

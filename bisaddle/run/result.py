@@ -18,8 +18,12 @@ class Status(Enum):
     CERTIFIED = "the gap, error bound included, is at most tol."
     MAX_STEPS = "max_steps was reached before the gap met tol; raise it, change the step sizes, or accept the gap."
     MAX_SECONDS = "max_seconds was reached before the gap met tol; raise it, or go on from result.last."
-    NONFINITE = "NaN or infinity appeared; lower the step sizes (alpha, eta first) or check f and g; last is finite."
-    DIVERGED = "theta or w grew without bound; use alpha and eta of at most 2 / (mu_g + L_g); last is before it."
+    NONFINITE = (
+        "NaN or infinity appeared; lower the step sizes (alpha, eta first) or check f and g; result.last is finite."
+    )
+    DIVERGED = (
+        "theta or w grew without bound; use alpha and eta of at most 2 / (mu_g + L_g); result.last is from before it."
+    )
     INTERRUPTED = "stopped by Ctrl-C or by the callback; go on from result.last."
 
     @property
@@ -31,7 +35,7 @@ class Status(Enum):
 
 
 class Record(NamedTuple):
-    """One look at the run, as the callback gets it."""
+    """One record of a run, as passed to the callback."""
 
     k: int
     seconds: float
@@ -41,7 +45,7 @@ class Record(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What a method that is driven from the host says of itself after a step."""
+    """What a method driven from the host reports about itself after a step."""
 
     k: int
     seconds: float
@@ -56,10 +60,11 @@ class Estimate(NamedTuple):
 
 
 class Trace(eqx.Module):
-    """What was recorded, a NumPy array a column. `seconds` is the method's own time: no certificates, no compilation.
+    """The history of a run; every column is a NumPy array.
 
-    estimated: True in the rows between the records, where a method that is driven from the host tells its own gaps and
-    value: that certifies nothing, and the other columns of a certificate are NaN there. `certified`: the other rows.
+    seconds: the method's own time, without certificates and compilation.
+    estimated: True in rows between records, where a method driven from the host reports its own gaps and value. These
+    are not certified, and the other certificate columns are NaN there. `certified` has the remaining rows.
     gradients, hvps, cross_products, projections and lmos count the method's oracle calls up to step k.
     """
 
@@ -89,9 +94,11 @@ class Trace(eqx.Module):
         return Trace(**{name: column[~self.estimated] for name, column in self.to_dict().items()})
 
     def to_dict(self) -> dict[str, np.ndarray]:
+        """The columns by name."""
         return dict(vars(self))
 
     def to_pandas(self) -> Any:
+        """The trace as a pandas DataFrame."""
         try:
             import pandas
         except ImportError as error:
@@ -125,10 +132,10 @@ def _told(row: Record | Estimate, name: str) -> float:
 
 
 class Result(eqx.Module):
-    """point: the best recorded iterate, by gap plus error bound, with its certificate. last: where the run ended.
+    """What solve found. point: the recorded iterate with the lowest gap plus error bound; last: where the run ended.
 
-    seconds: the method's own time; compile_seconds: spent compiling, all of it.
-    starts: of a run from several starts, the result of every one of them, in order, this one included; else empty.
+    certificate: of the point. seconds: the method's own time; compile_seconds: all time spent compiling.
+    starts: the results of all starts, in order, this one included; empty for a single start.
     """
 
     point: Point
@@ -162,7 +169,7 @@ class Result(eqx.Module):
         return int(self.trace.k[-1])
 
     def plot(self, against: str = "steps", path: str | None = None) -> Any:
-        """Gap and value against "steps" or "seconds"; a matplotlib figure, saved to `path` if given."""
+        """A matplotlib figure of gap and value against "steps" or "seconds"; saved to `path` if given."""
         from bisaddle.report.trace import plot_trace
 
         return plot_trace(self.trace.to_dict(), title=f"{self.method.name}: {self.status}", against=against, path=path)

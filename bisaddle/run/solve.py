@@ -46,18 +46,19 @@ def solve(
 ) -> Result:
     """Run a method until the certificate says that the point is stationary, or a limit says stop.
 
-    method: None takes Adaptive, which has no steps to choose.
-    tol: the gap to certify; None runs all steps. max_seconds: of wall time from the call, compilation included.
-    every: steps between records (certificate, trace, stop rules, callback); None records 100 times, at least every 1000
-    steps; Adaptive then at the start, where its own gap meets tol and, for a callback, every 100 steps.
-    measure, sigma, tau: of the gap, as in certify; measure None is "projection" where x_set can project, else "lmo",
-    else "mixed".
-    callback: gets a Record; what it returns stops the run if true. progress: a bar; None shows one on a terminal.
-    check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with the
-    witness if one fails; theory.check_assumptions is the thorough form.
-    starts, key: run from this many starts, in turns, and return, of the certified points, the one with the lowest
-    worst value; Result.starts has them all. The first is `start`, the second has what lies in boxes at nine
-    tenths of its range, the others are drawn with the key (jax.random.key(seed)).
+    method: None is Adaptive, which has no step sizes to choose.
+    tol: the gap to certify; None runs all steps. max_seconds: wall time from the call, compilation included.
+    every: steps between records (certificate, trace, stop rules, callback). None: 100 records a run, at most 1000 steps
+    apart; Adaptive then records at the start, when its own gap meets tol and, if there is a callback, every 100 steps.
+    measure, sigma, tau: define the gap, as in certify. measure None: "projection" if x_set has one, else "lmo", else
+    "mixed".
+    callback: called with every Record; a true return value stops the run. progress: show a progress bar; None: only on
+    a terminal.
+    check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with a
+    witness if one fails; theory.check_assumptions looks more closely.
+    starts, key: run from this many starts, in turns, and return the certified point with the lowest worst value;
+    Result.starts has all results. The first start is `start`; the second sets the parts of x that lie in boxes to nine
+    tenths of their range; the others are drawn with the key (jax.random.key(seed)).
     """
     began = time.perf_counter()
     _check_limits(tol, max_steps, max_seconds, every, starts, key)
@@ -131,11 +132,11 @@ def _result(run: Run, watch: Watch) -> Result:
 
 
 def solve_path(problems: Iterable[Problem], start: Point, method: Method | None = None, **options) -> list[Result]:
-    """Solve a sequence of problems of the same shapes (a radius, a ridge, a weight changing), each from the last.
+    """Solve a sequence of problems of the same shapes (say, with a changing radius or ridge), each from the last.
 
-    Every problem starts from the point at which the one before ended, moved into its own sets: by projection, or to a
-    vertex where x_set has none and does not hold the point. options: those of solve. Problems that differ in numbers
-    only are compiled once.
+    Every problem starts from the best point of the one before, moved into its own sets: by projection or, if x_set has
+    no projection and does not contain the point, to a vertex. options: as in solve. Problems that differ only in
+    numbers are compiled once.
     """
     results: list[Result] = []
     for problem in problems:
