@@ -15,24 +15,24 @@ Found = dict[str, dict[str, dict]]  # case, then method: its record
 
 HEADER = """# Adaptive against tuned methods
 
-Made by `python benchmarks/adaptive_compare.py`: do not edit. {count} of {chosen} chosen instances of the families of
-`benchmarks/adaptive_families.py`, those on which every method has run:
+Made by `python benchmarks/adaptive_compare.py`: do not edit. The {count} of {chosen} chosen instances of the
+families of `benchmarks/adaptive_families.py` on which every method has run:
 {families}.
-Nothing of Adaptive was chosen on their seeds. Adaptive runs once, untuned, to a gap of 1e-8. Every other method runs
-for {K} steps with each of 8 values of nu, and at every place of this page the nu that is best there is taken: **tuned
-on the instance and on the goal, in favour of the baselines**. All of them are given mu_g, the exact L_g, and
-alpha = eta = 2 / (mu_g + L_g). No run is given more than {most} calls. The range of nu was moved up once after a first
-look at eight of these instances, where the best values lay at its upper end, and lam = 0 was added to what is called
-degenerate after a look at the runs.
+No choice in Adaptive was made on their seeds. Adaptive runs once, untuned, to a gap of 1e-8. Every other method runs
+for {K} steps with each of 8 values of nu, and each number on this page uses the nu that is best for it: **tuned on
+the instance and on the goal, in favour of the baselines**. All of them are given mu_g, the exact L_g, and
+alpha = eta = 2 / (mu_g + L_g). No run may take more than {most} calls. Two choices followed a look at results: the
+range of nu was moved up once, since the best values on eight of these instances lay at its upper end, and points
+with lam = 0 were added to the degenerate ones.
 
-Gap: projection form (Definition 2.2, sigma = tau = 1) at the exact lower solution, seen after every step at first and
-every 50 steps later on; for Adaptive after every step. Calls: gradients of f or g, Hessian and cross products, by the
-method's own count; what the gap takes is not counted. An exact solve is counted as d products, which give the Hessians
+Gap: projection form (Definition 2.2, sigma = tau = 1) at the exact lower solution, computed after every step at first
+and every 50 steps later on; for Adaptive after every step. Calls: gradients of f or g, Hessian and cross products, as
+the method counts them; computing the gap is not counted. An exact solve counts as d products, which give the Hessians
 of all tasks, or as what conjugate gradients take at the start, if that is less.
 
-Degenerate: every task with a weight has lam = 0 or lam = 1, so that the gradient in the shared x is 0 whatever x is
-and the gap says nothing about it (lam free only). Such a point may well be stationary, found in a few large steps;
-whether it is any good, the worst-task values tell.
+Degenerate: every task with a weight has lam = 0 or lam = 1, so the gradient in the shared x is 0 whatever x is, and
+the gap says nothing about x (lam free only). Such a point may well be stationary, and a few large steps can reach it;
+the worst-task values tell whether it is any good.
 """
 
 
@@ -239,18 +239,18 @@ def write_page(rows: list[dict], folder: Path, chosen: int) -> None:
         ratios(found, False),
         "Degenerate points not counted:\n",
         ratios(found, True),
-        "The same if an exact solve were one product, a price that no solver of equations offers:\n",
+        "The same if an exact solve cost one product, which no linear solver offers:\n",
         ratios(found, True, True),
         "## Worst-task values\n",
-        "max over y of f(x, theta*(x), y) where the runs ended, for a baseline the lowest of its eight ends, whatever "
-        "its gap; equal: within a relative 1e-4, or 1e-7.\n",
+        "max over y of f(x, theta*(x), y) where a run ended; for a baseline the lowest of its eight runs, whatever the "
+        "gap. Equal: within a relative 1e-4, or 1e-7.\n",
         tally(found),
-        "In bold: lower than Adaptive's from its one start. °: a degenerate point.\n",
+        "Bold: lower than Adaptive's from its one start. °: a degenerate point.\n",
         values(found),
         "## Four starts\n",
-        "beta = 0 with lam free, where the start decides which stationary point is found: Adaptive from lam = 0.5, "
-        "from 0.9 and from two random (x, lam), the certified point with the lowest worst-task value, against the "
-        "lowest end of all baselines and all nu.\n",
+        "With beta = 0 and lam free the start decides which stationary point is found. Adaptive starts from lam = 0.5, "
+        "from 0.9 and from two random (x, lam); its certified point with the lowest worst-task value stands beside the "
+        "lowest value of all baselines and all nu.\n",
         starts(found),
     ]
     (folder / "benchmark_adaptive.md").write_text("\n".join(parts))

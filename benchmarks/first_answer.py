@@ -2,12 +2,12 @@
 
     python benchmarks/first_answer.py [--runs 5] [--only NAME ...]
 
-A column is a problem to 1e-6: README's example, the same by FullyProjected with README's step sizes, the Gram form of
-robust regression (T = 5, d = 20), and a lower level that is logistic. A row is a reading, the median of the runs and in
-brackets their least and most; every run is a process of its own. Seconds are of CPU, all threads together, unless the
-row says wall. "another shape" is the same code with more tasks, rows and columns, in the same process. The warm solves
-have the shapes of the first but other numbers, so that nothing but programs can be kept. BLAS has as many threads as in
-the caller's environment, for that is what a user meets; a cache of programs on disk is switched off.
+The columns are problems, solved to 1e-6: README's example, the same by FullyProjected with README's step sizes, the
+Gram form of robust regression (T = 5, d = 20), and a logistic lower level. The rows are readings: the median of the
+runs, with the least and the most in brackets; every run is a process of its own. Seconds are CPU seconds of all threads
+together, unless the row says wall. "another shape" is the same code with more tasks, rows and columns, in the same
+process. The warm solves have the shapes of the first but other numbers, so only programs can be reused. BLAS has as
+many threads as the caller's environment gives it, as it has for a user; the cache of programs on disk is off.
 """
 
 import argparse

@@ -2,11 +2,11 @@
 
     python benchmarks/loop.py [rounds]
 
-Robust multi-task regression in Gram form, T = 5 tasks, d = 20 and 100, float64. All contestants must agree on the
-iterates before the clock starts; then they take turns, and the minimum over the rounds counts (the machine is shared).
-"plain C" is loop.c with the matrix products written as dot products of rows, the targets' yardstick; "vectorised C" has
-them by columns, so that gcc -O3 vectorises without -ffast-math. The last table repeats d = 20 with the opt-in XLA flag
-that compiles a small loop into one kernel.
+The problem is robust multi-task regression in Gram form, T = 5 tasks, d = 20 and 100, float64. All contestants must
+agree on the iterates before the clock starts; then they take turns, and the minimum over the rounds counts, since the
+machine is shared. "plain C", which the targets refer to, is loop.c with matrix products as dot products of rows;
+"vectorised C" takes them by columns, so that gcc -O3 vectorises without -ffast-math. The last table repeats d = 20 with
+the XLA flag, off by default, that compiles a small loop into one kernel.
 """
 
 import ctypes

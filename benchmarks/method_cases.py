@@ -1,4 +1,4 @@
-"""Problems and step-size rules of benchmarks/methods.py: make(seed) -> (problem, start), rule(problem, nu)."""
+"""Problems and step rules of benchmarks/methods.py: make(seed) -> (problem, start), rule(problem, nu) -> method."""
 
 from collections.abc import Callable
 from typing import NamedTuple

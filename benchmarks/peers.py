@@ -3,15 +3,15 @@
     python benchmarks/peers.py [--runs 1] [--only NAME ...]
 
 The problems are those of peers_problems.py: ridge strengths of a logistic regression, cleaning of digits (640 lower
-variables), and the worst of six groups; a NAME is a problem or a contestant. Each contestant has a process of its own,
-several with --runs, and the medians count. "import" is what it imports after NumPy, "first" the first answer from
-arrays in NumPy, with all compilation, "warm" the median of five more, or of those that begin within ten seconds.
-Seconds are of CPU, all threads together, with one thread for BLAS unless the caller's environment says otherwise. All
-aim at a gap of 1e-6; the gap and the value that are printed come from one judge, with dense matrices in NumPy, never
-from a contestant. bs.solve is given the functions and the sets and nothing else. SciPy runs L-BFGS-B on the exact
-hypergradient and SLSQP on the epigraph, with derivatives by hand or by JAX from the same functions. JAXopt, which is
-for the caller to install, gets implicit differentiation and its own line searches, in one compiled program.
-Where a step size or a weight was tuned on the very instance, the table says so; tuning is not timed.
+variables), and the worst of six groups; a NAME is a problem or a contestant. Each contestant runs in a process of its
+own, in several with --runs, and the medians count. "import" is what it imports after NumPy, "first" the first answer
+from NumPy arrays, with all compilation, "warm" the median of five more, or of those that begin within ten seconds.
+Seconds are CPU seconds of all threads together; BLAS has one thread unless the caller's environment says otherwise. All
+aim at a gap of 1e-6; one judge, with dense matrices in NumPy, computes the gap and the value that are printed. bs.solve
+is given only the functions and the sets. SciPy runs L-BFGS-B on the exact hypergradient and SLSQP on the epigraph, with
+derivatives by hand or by JAX from the same functions. JAXopt, if the caller has installed it, gets implicit
+differentiation and its own line searches, in one compiled program. Where a step size or a weight was tuned on the very
+instance, the table says so; tuning is not timed.
 """
 
 import argparse

@@ -2,11 +2,11 @@
 
     logistic   min_x f(theta*(x)), x the log-strengths of ridge penalties on groups of columns, in a box;
                g the penalised logistic loss of training rows, f the loss of validation rows
-    cleaning   min_x f(theta*(x)), x the weights of groups of training rows, in [0, 1]; some labels are false;
+    cleaning   min_x f(theta*(x)), x the weights in [0, 1] of groups of training rows, some of them labelled wrongly;
                g the weighted cross-entropy of a 64 x 10 softmax model of digits plus a ridge, f that of clean rows
     groups     min_{|x| <= R} max_{y in simplex} sum_i y_i l_i(x), the logistic losses of groups; no lower level
 
-Nothing here imports JAX before it is asked to judge, so that SciPy's processes do without it.
+Only the judge imports JAX, so that SciPy's processes do without it.
 """
 
 from collections.abc import Callable

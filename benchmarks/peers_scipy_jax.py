@@ -1,4 +1,4 @@
-"""SciPy with derivatives from JAX: what someone does who has f and g as JAX functions and no solver for both levels."""
+"""SciPy with derivatives from JAX: what you do if f and g are JAX functions and you have no bilevel solver."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,13 +1,13 @@
-"""Every oracle of the sets against the best alternative installable here; ratios within one process, float64.
+"""Every oracle of the sets against the best alternative that can be installed; ratios within one process, float64.
 
     python benchmarks/sets.py [--quick] [--only NAME ...]
 
-Vectors of 1e2, 1e4, 1e6 entries, matrices of side 100, 1000, 3000 (--quick leaves the largest out). Ours is timed as a
-compiled call from Python, compilation left out, optax and jaxopt likewise, NumPy and SciPy as they are. "in a loop" is
-a call inside a compiled loop, where the methods make theirs: without the 6 us or so that any call of JAX from Python
-costs. Ratios are ours / alternative, by the call and, in brackets, in a loop; below 1 ours is faster. A star marks what
-is above 1.2 in both, at 1e4 entries and beyond.
-Projection and linear minimisation stand side by side: their ratio is where projection-free pays.
+Vectors have 1e2, 1e4, 1e6 entries, matrices side 100, 1000, 3000 (--quick leaves the largest out). Ours, optax and
+jaxopt are timed as compiled calls from Python, without compilation, NumPy and SciPy as they are. "in a loop" is a call
+inside a compiled loop, as the methods make it, without the 6 us or so that any call of JAX from Python costs. Ratios
+are ours / alternative, per call and, in brackets, in a loop; below 1 ours is faster. A star marks what is above 1.2 in
+both, at 1e4 entries and beyond.
+Projection and linear minimisation stand side by side: their ratio shows where projection-free methods pay.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from bisaddle.methods.catalogue import HEADS, words
 
 PAGE = Path(__file__).with_name("methods.md")
 
-# a method is listed under the first of these that it is for
+# a method is listed under the first of these kinds that it solves
 GROUPS = {
     "bilevel saddle": "Saddle problems with bilevel structure",
     "saddle": "Saddle problems: no lower level",
@@ -20,26 +20,26 @@ GROUPS = {
 
 HEAD = """# Methods
 
-Every method behind one interface: the same sets, certificate, trace and oracle counts. Made by `docs/make_methods.py`
-from the classes: do not edit.
+All methods share one interface, sets, certificate, trace and oracle counts. Made by `docs/make_methods.py` from the
+classes: do not edit.
 
     print(bs.methods.table())              # this page as a table
     print(bs.methods.table(problem))       # the methods that can solve this problem
     bs.solve(problem, start, bs.methods.FullyProjected(steps))
 
-* A method is `init(problem, start) -> State`, `step(problem, state) -> State` and `counts(problem, state)`: pure, for
-  use inside your own jit, scan and vmap. `solve` owns the loop.
-* Applied to a problem it cannot solve, a method raises before anything compiles, and names the methods that can.
-* Step sizes are `StepSizes(alpha=..., eta=..., gamma=..., tau=..., sigma=..., mu=...)`: a method takes those it uses,
-  as numbers or functions of k, always in the roles they have there.
-* Second-order products a step: HVP is `g_theta_theta w`, cross is `g_theta_x w`. Complexities are those the references
-  state, in their own measures; the docstrings say where a detail of an update could not be confirmed.
-* Keys such as AYH25 are those of `references.bib`.
+* A method is `init(problem, start) -> State`, `step(problem, state) -> State` and `counts(problem, state)`: pure
+  functions for your own jit, scan and vmap (Adaptive, driven from the host, has none). `solve` owns the loop.
+* On a problem it cannot solve a method raises before anything compiles, and names the methods that can.
+* Step sizes are `StepSizes(alpha=..., eta=..., gamma=..., tau=..., sigma=..., mu=...)`. A method takes those it uses,
+  as numbers or functions of k; each letter has the same role in every method.
+* Second-order products are counted per step: HVP is `g_theta_theta w`, cross is `g_theta_x w`. Complexities are those
+  of the references, in their own measures; the docstrings say where a detail of an update could not be confirmed.
+* Keys such as AYH25 refer to `references.bib`.
 """
 
 
 def entry(name: str, method: type[Method]) -> str:
-    """The docstring as it stands, for the equations' sake."""
+    """The docstring as it stands, so that its equations keep their shape."""
     text = inspect.cleandoc(method.__doc__ or "")
     if "Needs:" not in text or "Promises:" not in text:
         raise ValueError(f"{name}: the docstring needs `Needs:` and `Promises:`")

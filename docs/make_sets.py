@@ -23,19 +23,19 @@ GROUPS = {
 
 HEAD = """# Sets
 
-One object per set, knowing all about it. Made by `docs/make_sets.py` from the docstrings: do not edit.
+Each set is one object. Made by `docs/make_sets.py` from the docstrings: do not edit.
 
     s = bs.sets.L1Ball(5.0)
     s.project(v)   s.lmo(d)   s.support(d)   s.violation(v)   s.contains(v, 1e-9)   s.diameter(v)   s.sample(key, shape)
 
-* `project(v)` is the nearest point of the set, `lmo(d)` a point of the set where `<d, u>` is least, `support(d)` the
-  largest `<d, u>`. Both oracles work under `jit`, `vmap` and `grad`, keep the dtype, and turn NaN into NaN.
+* `project(v)` is the point of the set nearest to v, `lmo(d)` a point u of the set with the least `<d, u>`, `support(d)`
+  the largest `<d, u>`. `project` and `lmo` work under `jit`, `vmap` and `grad`, keep the dtype, and turn NaN into NaN.
 * Sizes (`radius`, bounds, weights) are array leaves: they can be traced, swept and differentiated.
 * A set of vectors reads an array of any shape as one vector; `axis=-1` makes every row a vector of its own
   (`Simplex(axis=-1)` is a simplex per row). A set of matrices acts on the last two axes.
 * Several blocks: `Product({"x": L1Ball(5.0), "lam": Box(0.0, 1.0)})`, over any pytree.
-* `capabilities` names the oracles a set has; asking for another one raises and says what to use. A set without a
-  projection is for `OneSidedProjectionFree`, one without an LMO for `FullyProjected`.
+* `capabilities` names the oracles that a set has; any other raises and says what to use instead. For a set without a
+  projection use `OneSidedProjectionFree`, for one without an LMO `FullyProjected`.
 * Answers hold to 1e-12, relative to the set and the input, unless the column "to within" says otherwise.
 """
 
