@@ -1,13 +1,13 @@
-"""Adaptive on the instance families: is every answer certified, does a dense check agree, how many oracle calls.
+"""Adaptive on the instance families: is every answer certified, does a dense check agree, how many calls does it take?
 
     BISADDLE_DATA=folder python benchmarks/adaptive.py [--few] [--seeds training | held-out | both] [--out FILE.jsonl]
     python benchmarks/adaptive.py --hard
     python benchmarks/adaptive.py --inspect "lifted CB2 s3" --tol 1e-8
 
-Every instance is solved to gaps of 1e-6 and of 1e-8, the latter recorded after every step (less often for matrices of
-300 x 200); calls are gradients of f and g, Hessian and cross products up to the first record within a goal, in the run
-to 1e-8. The gap of the answer is computed again in NumPy by dense solves (adaptive_dense.py). Settings were chosen on
-training seeds; held-out ones are run once. Without BISADDLE_DATA the families of real data are left out.
+Every instance is solved to a gap of 1e-6 and to one of 1e-8. The run to 1e-8 is recorded after every step (less often
+for matrices of 300 x 200), and its calls are the gradients of f and g, Hessian and cross products up to the first
+record within a goal. The gap of the answer is computed again by dense solves in NumPy (adaptive_dense.py). Settings
+were chosen on training seeds; held-out seeds are run once. Without BISADDLE_DATA the real data are left out.
 """
 
 import argparse
@@ -34,7 +34,7 @@ GOALS = (1e-2, 1e-4, 1e-6, 1e-8)
 TOLS = (1e-6, 1e-8)
 STEPS = 20_000
 SECONDS = 300.0  # certificates included; a run that takes longer has failed
-LOOKS = 1  # steps between two records of the run to 1e-8
+EVERY = 1  # steps between two records of the run to 1e-8
 LARGE = 10_000  # entries of x
 PATIENCE = 100  # records within tol but for their error bound, then the run is given up
 REAL = ("NLSY", "even", "natural")
@@ -93,9 +93,9 @@ def run(case: Case, tol: float) -> Run:
 
     method = bs.methods.Adaptive(np.asarray(tol))
     clock = time.perf_counter()
-    # only the run to the last goal is looked at closely, and not where a look takes longer than a step
+    # only the run to the last goal is recorded closely, and not where a record takes longer than a step
     close = tol == TOLS[-1] and sum(leaf.size for leaf in jax.tree.leaves(start.x)) <= LARGE
-    every = LOOKS if close else None
+    every = EVERY if close else None
     limits = {"max_steps": STEPS, "max_seconds": SECONDS, "every": every, "measure": measure}
     result = bs.solve(problem, start, method, tol=tol, **limits, callback=uncertifiable, progress=False)
     seconds = time.perf_counter() - clock
@@ -160,12 +160,12 @@ def inspect(case: Case, tol: float, every: int, looks: int) -> None:
     problem, start, *_ = case.make()
     kernels = Kernels(problem, start)
     search = Search(problem, kernels, *kernels.flat(start), tol)
-    names = ("gap", "target", "mu", "age", "idle", "tau", "c_low", "accuracy")
-    for look in islice(search.steps(), 0, every * looks, every):
-        numbers = " ".join(f"{name} {getattr(search, name):.3g}" for name in names)
-        inner = search.here.inner
-        print(f"{look.k} {search.here.value:.9g} {numbers} mu_g {inner.mu_g:.3g} L_y {inner.L_y:.3g}", end=" ")
-        print(f"pairs {len(search.pairs)}")
+    aim, centre, descent = search.aim, search.centre, search.descent
+    for look in islice(search.looks(), 0, every * looks, every):
+        numbers = {"gap": search.gaps.both, "target": aim.target, "mu": centre.mu, "age": centre.age}
+        numbers |= {"idle": centre.idle, "tau": descent.tau, "c_low": aim.c_low, "accuracy": aim.accuracy}
+        numbers |= {"mu_g": search.here.inner.mu_g, "L_y": search.here.inner.L_y, "pairs": len(descent.pairs)}
+        print(look.k, f"{search.here.value:.9g}", *(f"{name} {number:.3g}" for name, number in numbers.items()))
 
 
 def named(name: str) -> Case:

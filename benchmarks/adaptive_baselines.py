@@ -1,6 +1,6 @@
 """The tuned methods of benchmarks/adaptive_compare.py: exact lower solves, step sizes by nu, eight runs at once.
 
-Every rule gives the baseline what it could not know: the exact L_g, and alpha = eta = 2 / (mu_g + L_g) from it.
+Every rule gives the baseline what it could not know: the exact L_g, and with it alpha = eta = 2 / (mu_g + L_g).
 """
 
 from collections.abc import Callable

@@ -3,9 +3,9 @@
     BISADDLE_DATA=folder python benchmarks/adaptive_compare.py --records FILE.jsonl [--minutes 9] [--only FAMILY ...]
     python benchmarks/adaptive_compare.py --records FILE.jsonl --page docs
 
-Instances are taken from the families of adaptive_families.py with seeds of their own. Adaptive runs once to a gap of
-1e-8; every baseline of adaptive_baselines.py runs for 10000 steps with each of 8 step sizes nu. The first command
-goes on where the records end, and can be stopped at any time; the second writes the page and the picture.
+The instances come from the families of adaptive_families.py, with seeds of their own. Adaptive runs once to a gap of
+1e-8; every baseline of adaptive_baselines.py runs for 10000 steps with each of 8 step sizes nu. The first command can
+be stopped at any time and goes on where the records end; the second writes the page and the picture.
 """
 
 import argparse

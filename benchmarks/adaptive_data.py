@@ -1,8 +1,8 @@
 """The regression tasks of benchmarks/adaptive.py: lists of (A_train, b_train, A_valid, b_valid).
 
-Files come from the folder BISADDLE_DATA; they are read, split and standardised as in the paper's default
-configuration: rows permuted by the seed, three quarters of each task for training, features and target standardised
-with the training rows of all tasks.
+Files from the folder BISADDLE_DATA are read, split and standardised as in the paper's default configuration: rows
+permuted by the seed, three quarters of each task for training, features and target standardised with the training
+rows of all tasks.
 """
 
 import csv

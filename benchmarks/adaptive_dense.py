@@ -1,6 +1,6 @@
 """An independent check of a point in NumPy: dense solves, derivatives by complex steps, projections by sorting.
 
-Nothing of bisaddle is used but the order of the leaves of a point.
+It shares nothing with bisaddle but the order of the leaves of a point.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """The instance families of benchmarks/adaptive.py: instance(family, settings, seed) -> problem, start, dense check.
 
-Functions live at module level and all numbers are data, so that the instances of a family and shape share one
-compilation.
+Functions live at module level and all numbers are data, so instances of one family and shape share a compilation.
 """
 
 from collections.abc import Callable

@@ -2,13 +2,12 @@
 
     python benchmarks/adaptive_jaxopt.py [--seeds 0 1 2] [--ridge 0.1]
 
-The paper's synthetic tasks (n = 5000, d = 100), lam free, f linear in y, from Gram matrices and from rows. JAXopt is
-given projected gradient in x and y, all steps in one compiled loop that stops by itself, the lower level by a solver
-of JAXopt from the last theta and differentiated implicitly: "cg" is written for a g that is known to be quadratic, with
-JAXopt's custom_root, "lbfgs" and "gradient descent" are its solvers. Its two step sizes, the inner solver and the
-tolerances are tuned on the very instance that is timed, and tuning is not timed. The gap of the point that it stops at
-is checked by bs.certify. Seconds are the least of several runs in this process: of all threads (cpu) and by the clock
-(wall).
+The problems are the paper's synthetic tasks (n = 5000, d = 100), lam free, f linear in y, from Gram matrices and from
+rows. With JAXopt, projected gradient steps in x and y run in one compiled loop that stops by itself; a solver of JAXopt
+solves the lower level from the last theta and differentiates it implicitly. "cg" uses custom_root and knows that g is
+quadratic; "lbfgs" and "gradient descent" are JAXopt's own. The two step sizes, the inner solver and the tolerances are
+tuned on the very instance that is timed, and tuning is not timed. bs.certify checks the gap of the point where JAXopt
+stops. Seconds are the least of several runs in this process, of all threads (cpu) and by the clock (wall).
 """
 
 import argparse

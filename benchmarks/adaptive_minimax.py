@@ -1,4 +1,4 @@
-"""Finite minimax problems, min_x max_i f_i(x), for NumPy and JAX alike, and their lifts to a lower level."""
+"""Finite minimax problems, min_x max_i f_i(x), for NumPy and JAX alike, and the same with a lower level added."""
 
 import equinox as eqx
 import jax

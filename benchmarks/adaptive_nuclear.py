@@ -1,4 +1,4 @@
-"""Worst-task regression with a shared map of low rank: x a matrix in a nuclear ball, and the check of a point."""
+"""Worst-task regression with a shared low-rank map: x is a matrix in a nuclear ball. And the check of a point."""
 
 from typing import NamedTuple
 

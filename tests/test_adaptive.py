@@ -1,5 +1,7 @@
 """Adaptive: certified answers with nothing tuned, its parts against independent formulas, and what it promises."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,10 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle, trees
-from bisaddle.methods.adaptive.face import PAIRS, Pairs, face_direction, two_loops
+from bisaddle.methods.adaptive.constants import PAIRS
+from bisaddle.methods.adaptive.coordinates import face_direction, two_loops
 from bisaddle.methods.adaptive.inner import Inner, Solver
-from bisaddle.methods.adaptive.inverse import Inverse
+from bisaddle.methods.adaptive.method import Descent, Place
 from bisaddle.oracle.kernels import Kernels, Upper
 from bisaddle.sets.flat import flat_set
 from tests.registry import PROBLEMS
@@ -19,8 +22,9 @@ LINEAR_QUADRATICS = [name for name in PROBLEMS if name.startswith("linear-quadra
 
 def solver_of(problem, start):
     """A solver that knows nothing yet, and recalls nothing."""
-    kernels = Kernels(problem, start)
-    return Solver(kernels, kernels.y_set, None, Inverse(kernels))
+    solver = Solver(Kernels(problem, start))
+    solver.recall = None
+    return solver
 
 
 def unsolved(kernels, start, mu_g=1.0):
@@ -157,33 +161,32 @@ def test_the_two_loops_are_the_bfgs_formula():
 
 def test_the_face_step_stays_in_the_set_and_is_the_projected_step_without_pairs():
     x, G = np.array([0.0, 0.5, 1.0]), np.array([1.0, -0.2, -3.0])
-    box, pairs = flat_set(bs.sets.Box(0.0, 1.0), x), Pairs()
-    d0, d = face_direction(box.linearised, box.project, x, G, 0.5, pairs)
+    box = flat_set(bs.sets.Box(0.0, 1.0), x)
+    d0, d = face_direction(box, x, G, 0.5, [])
     np.testing.assert_array_equal(d, d0)
     np.testing.assert_allclose(d0, np.clip(x - 0.5 * G, 0, 1) - x)
-    pairs.add(np.array([0.1, 0.2, 0.3]), np.array([0.1, 0.8, 0.3]))
-    _, d = face_direction(box.linearised, box.project, x, G, 0.5, pairs)
+    _, d = face_direction(box, x, G, 0.5, [(np.array([0.1, 0.2, 0.3]), np.array([0.1, 0.8, 0.3]))])
     np.testing.assert_allclose(d, [0.0, 0.2 * 0.2 / 0.8, 0.0], atol=1e-15)  # only the middle coordinate is free
 
 
 def test_pairs_without_curvature_in_the_face_are_left_out():
     x, G = np.array([0.0, 0.5, 1.0]), np.array([1.0, -0.2, -3.0])
-    box, pairs = flat_set(bs.sets.Box(0.0, 1.0), x), Pairs()
-    pairs.add(np.array([0.1, 0.2, 0.3]), np.array([0.1, 0.8, 0.3]))
-    pairs.add(np.array([0.3, 0.2, 0.3]), np.array([9.0, -0.1, 9.0]))  # <s, q> > 0, but not in the middle
-    d0, d = face_direction(box.linearised, box.project, x, G, 0.5, pairs)
+    box = flat_set(bs.sets.Box(0.0, 1.0), x)
+    useful = np.array([0.1, 0.2, 0.3]), np.array([0.1, 0.8, 0.3])
+    useless = np.array([0.3, 0.2, 0.3]), np.array([9.0, -0.1, 9.0])  # <s, q> > 0, but not in the middle
+    d0, d = face_direction(box, x, G, 0.5, [useless, useful])
     np.testing.assert_allclose(d, [0.0, 0.2 * 0.2 / 0.8, 0.0], atol=1e-15)
-    pairs.clear()
-    pairs.add(np.array([0.3, 0.2, 0.3]), np.array([9.0, -0.1, 9.0]))
-    np.testing.assert_array_equal(face_direction(box.linearised, box.project, x, G, 0.5, pairs)[1], d0)
+    np.testing.assert_array_equal(face_direction(box, x, G, 0.5, [useless])[1], d0)
 
 
 def test_only_the_newest_pairs_are_kept():
-    pairs = Pairs()
-    for i in range(PAIRS + 3):
-        pairs.add(np.full(2, float(i)), np.full(2, -float(i)))
-    assert len(pairs) == PAIRS
-    assert [row[0] for row in pairs.s] == [*range(PAIRS + 2, 2, -1)] == [-row[0] for row in pairs.q]
+    """Every step has curvature here: a new pair is the first, and the oldest is gone."""
+    descent = Descent(tau=1.0)
+    places = [Place(z, z, None, 0.0, z, z) for z in np.arange(PAIRS + 4.0)[:, None] ** 2]
+    for before, after in pairwise(places):
+        descent.accept(before, after, after.z - before.z, quasi_newton=False)
+    lengths = [2.0 * i + 1 for i in reversed(range(3, PAIRS + 3))]
+    assert [float(s[0]) for s, _ in descent.pairs] == lengths == [float(q[0]) for _, q in descent.pairs]
 
 
 def test_bad_tolerances_are_named():

@@ -9,8 +9,8 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle
-from bisaddle.methods.adaptive.inverse import FREE, Inverse
-from bisaddle.methods.adaptive.recall import ENTRIES, PLACES, Recall
+from bisaddle.methods.adaptive.constants import FREE_PRODUCTS, RECALLED, RECALLED_ENTRIES
+from bisaddle.methods.adaptive.inner import Inverse, Recall
 from bisaddle.oracle.depends import depends
 from bisaddle.oracle.kernels import MOST, Kernels, matrix_blocks
 from bisaddle.trees import Shape
@@ -37,8 +37,8 @@ def test_affine_theta_and_w_are_recalled_exactly_where_the_places_reach():
 def test_one_place_and_equal_places_are_recalled_as_they_are():
     x, y, theta = np.arange(3.0), np.ones(2), np.array([1.0, 1, 1, 1, 0, 0, 0])
     recall = Recall()
-    assert Recall.fits(x, y, theta, theta) and not Recall.fits(x, y, np.zeros(ENTRIES // PLACES), np.zeros(0))
-    for _ in range(PLACES + 2):
+    assert Recall.fits(RECALLED_ENTRIES // RECALLED) and not Recall.fits(RECALLED_ENTRIES // RECALLED + 1)
+    for _ in range(RECALLED + 2):
         recall.add(x, y, theta, theta)
         np.testing.assert_array_equal(recall.theta_at(x + 1), theta)
         np.testing.assert_array_equal(recall.w_at(x + 1, y - 1), theta)
@@ -48,7 +48,7 @@ def test_what_lies_too_far_back_is_forgotten():
     """The first place contradicts the others, which lie on a line; at the newest its own answer is given."""
     recall = Recall()
     recall.add(np.full(2, 0.5), np.zeros(0), np.full(3, 1e6), np.full(3, 1e6))
-    for i in range(PLACES):
+    for i in range(RECALLED):
         assert np.max(np.abs(recall.theta_at(np.full(2, -1.0)))) > 1e3
         recall.add(np.full(2, float(i)), np.zeros(0), np.full(3, 2.0 * i), np.full(3, -float(i)))
         np.testing.assert_array_equal(recall.theta_at(np.full(2, float(i))), np.full(3, 2.0 * i))
@@ -80,10 +80,10 @@ def test_the_inverse_is_bought_at_its_price_and_only_where_blocks_are_separate(c
     inverse = Inverse(kernels)
     unknown = np.asarray(inverse.matrices)
     np.testing.assert_array_equal(unknown, np.tile(np.eye(10), (30, 1, 1)))
-    inverse.after(10 + FREE)
-    inverse.after(FREE)
+    inverse.after(10 + FREE_PRODUCTS)
+    inverse.after(FREE_PRODUCTS)
     assert inverse.renew(x, theta) == 0 and inverse.excess == 10
-    inverse.after(1 + FREE)
+    inverse.after(1 + FREE_PRODUCTS)
     assert inverse.renew(x, theta) == 11
     if coupling:
         np.testing.assert_array_equal(inverse.matrices, unknown)

@@ -1,52 +1,84 @@
-"""The coordinates in which Adaptive moves x: x itself where its set projects, else weights of atoms from an LMO."""
+"""The coordinates z in which Adaptive moves x, and the direction of a step in them.
 
-from collections.abc import Callable
+Where a block of x projects, its coordinates are x itself; else they are the weights of atoms that its LMO delivers.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
-from bisaddle.methods.adaptive.inner import norm
+from bisaddle.methods.adaptive import constants as const
+from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector
 from bisaddle.sets import NuclearBall, Simplex, Spectrahedron
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import FlatSet, flat_set
 from bisaddle.sets.flat_compiled import CompiledForm
 
-# above this many columns a full decomposition of a matrix costs more than its leading part
-FULL_SVD = 128
-# triples that a low-rank form looks at, at most
-MOST_RANKS = 40
-# slots for the atoms of a block: a vertex more than the dimension is enough for any point (Caratheodory)
-MOST_ATOMS = 128
-ATOM_BYTES = 2**27
-# a vertex is worth a slot if it promises this much more than the atoms at hand
-WORTH = 2.0
+# differences of z and of the gradient in z along a step
+Pair = tuple[Vector, Vector]
+# rows -> the derivative of a projection, applied to each row
+Rows = Callable[[Vector], Vector]
 
 
-class LowRank(ConvexSet):
-    """A spectral set projected on by the leading part of a decomposition alone."""
-
-    of: NuclearBall | Spectrahedron
-    count: int = eqx.field(static=True)
-
-    def project(self, v: Array) -> Array:
-        return self.of.project_leading(v, self.count)
-
-    def diameter(self, v: Array) -> Array:
-        return self.of.diameter(v)
+# --- the direction of a step ------------------------------------------------------------------------------------------
 
 
-class Moved:
-    """A block that moves by itself: its coordinates are the part of x."""
+def face_direction(
+    space: "Space | FlatSet", z: Vector, Gz: Vector, tau: float, pairs: Collection[Pair]
+) -> tuple[Vector, Vector]:
+    """(d0, d): the projected gradient step, and the same with a quasi-Newton step inside the face that it ends in.
 
-    has_atoms = False
+        d0 = P(z - tau Gz) - z,     Pi = derivative of P at z - tau Gz,     d = P(z + (d0 - Pi d0) + B Pi d0 / tau) - z
+
+    B: the inverse Hessian of L-BFGS from (Pi s, Pi q), (s, q) the pairs of the last steps, newest first. Pairs without
+    curvature in the face are left out; d is d0 if none remains.
+    """
+    ahead, inside = space.linearised(z - tau * Gz)
+    d0 = ahead - z
+    if not pairs:
+        return d0, d0
+    rows = inside(np.array([d0, *(s for s, _ in pairs), *(q for _, q in pairs)]))
+    in_face, (s, q) = rows[0], rows[1:].reshape(2, len(pairs), -1)
+    curvature = np.einsum("ij,ij->i", s, q)
+    size = np.sqrt(np.einsum("ij,ij->i", s, s)) * np.sqrt(np.einsum("ij,ij->i", q, q))
+    usable = curvature > const.FACE_CURVATURE * size
+    if not np.any(usable):
+        return d0, d0
+    newton = two_loops(in_face / tau, s[usable], q[usable], curvature[usable])
+    return d0, space.project(z + (d0 - in_face) + newton) - z
+
+
+def two_loops(v: Vector, s: Vector, q: Vector, curvature: Vector) -> Vector:
+    """B v by the two loops of L-BFGS over the pairs, newest first, from the scale <s, q> / <q, q> of the newest.
+
+    Each loop is a triangular system in the pairs' products with each other, c_i = <s_i, q_i>:
+
+        sum_{j<=i} <s_i, q_j> a_j = <s_i, v>,      sum_{j>=i} <s_j, q_i> (a_j - b_j) = c_i a_i - <q_i, v>
+    """
+    products = np.tril(s @ q.T)
+    a = np.linalg.solve(products, s @ v)
+    v = v - a @ q
+    square = q[0] @ q[0]
+    v = v * (curvature[0] / square if square > 0 else curvature[0])
+    return v + np.linalg.solve(products.T, curvature * a - q @ v) @ s
+
+
+# --- the coordinates of one block -------------------------------------------------------------------------------------
+
+
+class Part:
+    """The coordinates of a block that projects: the entries of x themselves."""
 
     def __init__(self, block: FlatSet):
         self.set = movable(block)
         self.size = block.size
 
     def first(self, part: Vector) -> Vector:
+        """The coordinates of the start."""
         return part
 
     def x_of(self, z: Vector) -> Vector:
@@ -58,54 +90,55 @@ class Moved:
     def project(self, z: Vector) -> Vector:
         return self.set.project(z)
 
-    def linearised(self, z: Vector) -> tuple[Vector, Callable[[Vector], Vector]]:
+    def linearised(self, z: Vector) -> tuple[Vector, Rows]:
         return self.set.linearised(z)
 
 
-class Atoms:
-    """A block x = sum_i c_i rows_i over points of its set that the LMO has delivered, a slot each, c in the simplex.
+class Atoms(Part):
+    """The coordinates of a block with only an LMO: weights c in the simplex, x = sum_i c_i rows_i.
 
-    used: which slots hold an atom; the others stay without weight.
+    rows: points of the block's set (atoms), one to a slot, at first the start alone; used: which slots hold one.
     """
 
-    has_atoms = True
-
-    def __init__(self, block: FlatSet, part: Vector):
-        most = ATOM_BYTES // (part.size * part.itemsize)
-        self.size = max(2, min(part.size + 2, MOST_ATOMS, most))
+    def __init__(self, part: Vector):
+        # any point is a mean of one vertex more than the dimension (Caratheodory); the start has a slot besides
+        fitting = const.ATOM_BYTES // (part.size * part.itemsize)
+        self.size = max(2, min(part.size + 2, const.MOST_ATOMS, fitting))
         self.rows = np.zeros((self.size, part.size), part.dtype)
         self.used = np.arange(self.size) == 0
         self.rows[0] = part
-        self.weights = flat_set(Simplex(), self.rows[:, 0])
+        self.set = flat_set(Simplex(), self.rows[:, 0])
 
     def first(self, part: Vector) -> Vector:
         return self.used.astype(part.dtype)
 
-    def x_of(self, c: Vector) -> Vector:
-        return c @ self.rows
+    def x_of(self, z: Vector) -> Vector:
+        return z @ self.rows
 
     def pull(self, g: Vector) -> Vector:
         return self.rows @ g
 
-    def project(self, c: Vector) -> Vector:
-        return self.weights.project(self._held(c))
+    def project(self, z: Vector) -> Vector:
+        return super().project(self._held(z))
 
-    def linearised(self, c: Vector) -> tuple[Vector, Callable[[Vector], Vector]]:
-        return self.weights.linearised(self._held(c))
+    def linearised(self, z: Vector) -> tuple[Vector, Rows]:
+        return super().linearised(self._held(z))
 
-    def _held(self, c: Vector) -> Vector:
-        """Slots not in use so far below the others that they get nothing."""
-        return np.where(self.used, c, np.max(c[self.used]) - 2)
+    def _held(self, z: Vector) -> Vector:
+        """Empty slots more than 1 below the largest entry, where the projection gives no weight."""
+        return np.where(self.used, z, np.max(z[self.used]) - 2)
 
-    def wants(self, c: Vector, scores: Vector, whole: float) -> bool:
+    def wants(self, c: Vector, g: Vector, gap: float) -> bool:
         """Whether a vertex with this Frank-Wolfe gap promises more than the atoms at hand do."""
+        scores = self.pull(g)
         within = float(c @ scores) - float(np.min(scores[self.used]))
-        return whole > WORTH * max(within, 0.0)
+        return gap > const.WORTH_A_SLOT * max(within, 0.0)
 
     def add(self, vertex: Vector, c: Vector) -> Vector:
-        """The vertex in a free slot; if there is none, the slots without weight are freed, or the two lightest joined.
+        """Put the vertex into a slot; the weights of the same x are returned.
 
-        The new weights, of the same x.
+        If no slot is empty, those without weight are emptied. If all have weight, the two lightest atoms are joined
+        into their mean, which is a point of the set too.
         """
         rows, used, c = self.rows.copy(), self.used.copy(), c.copy()
         if np.all(used):
@@ -122,98 +155,129 @@ class Atoms:
         return c
 
 
+class LowRank(ConvexSet):
+    """A spectral set, projected on by the leading part of a decomposition alone."""
+
+    of: NuclearBall | Spectrahedron
+    count: int = eqx.field(static=True)
+
+    def project(self, v: Array) -> Array:
+        return self.of.project_leading(v, self.count)
+
+    def diameter(self, v: Array) -> Array:
+        return self.of.diameter(v)
+
+
+def movable(block: FlatSet) -> FlatSet:
+    """The set itself, or its low-rank form where a full decomposition would take too long."""
+    of = block.of
+    if isinstance(of, NuclearBall | Spectrahedron) and isinstance(block, CompiledForm):
+        least = min(block.shape.shapes[0][-2:])
+        if least > const.FULL_SVD:
+            count = min(max(const.LEAST_RANK, least // const.RANK_SHARE), const.MOST_RANK)
+            return flat_set(LowRank(of, count), block.shape.structs)
+    return block
+
+
+# --- all of x ---------------------------------------------------------------------------------------------------------
+
+
+class Block(NamedTuple):
+    """A block of x_set and its coordinates; in_x, in_z: where they lie in x and z."""
+
+    set: FlatSet
+    part: Part
+    in_x: slice
+    in_z: slice
+
+
 class Space:
-    """Flat coordinates z of x, block after block: `x_of`, its transpose `pull`, `project`."""
+    """The coordinates z of x, block after block.
+
+    x_of(z) is x, and pull the transpose of x_of, which makes gradients in z of gradients in x; project(z) are the
+    coordinates of a point of x_set. lmos: LMO calls that `vertices` makes.
+    """
 
     def __init__(self, x_set: FlatSet, x: Vector):
-        self.sets, self.places = zip(*x_set.blocks, strict=True)
-        parts = [
-            Moved(block) if "project" in block.capabilities else Atoms(block, x[place]) for block, place in x_set.blocks
-        ]
-        self.parts: list[Moved | Atoms] = parts
-        ends = np.cumsum([0, *(part.size for part in parts)])
-        self.slices = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-        self.has_atoms = any(part.has_atoms for part in parts)
-        self.lmos = sum(part.has_atoms for part in parts)  # LMO calls at a look for new vertices
+        self.blocks: list[Block] = []
+        end = 0
+        for block, in_x in x_set.blocks:
+            part = Part(block) if "project" in block.capabilities else Atoms(x[in_x])
+            self.blocks.append(Block(block, part, in_x, slice(end, end + part.size)))
+            end += part.size
+        self.lmos = sum(isinstance(block.part, Atoms) for block in self.blocks)
 
     def first(self, x: Vector) -> Vector:
-        """The coordinates of the x that it was made with."""
-        return self._joined([part.first(x[place]) for part, place in zip(self.parts, self.places, strict=True)])
+        """The coordinates of the x that the space was made with."""
+        return _joined([block.part.first(x[block.in_x]) for block in self.blocks])
 
     def x_of(self, z: Vector) -> Vector:
-        return self._joined([part.x_of(z[at]) for part, at in zip(self.parts, self.slices, strict=True)])
+        return _joined([block.part.x_of(z[block.in_z]) for block in self.blocks])
 
     def pull(self, Gx: Vector) -> Vector:
-        return self._joined([part.pull(Gx[place]) for part, place in zip(self.parts, self.places, strict=True)])
+        return _joined([block.part.pull(Gx[block.in_x]) for block in self.blocks])
 
     def project(self, z: Vector) -> Vector:
-        return self._joined([part.project(z[at]) for part, at in zip(self.parts, self.slices, strict=True)])
+        return _joined([block.part.project(z[block.in_z]) for block in self.blocks])
 
-    def linearised(self, z: Vector) -> tuple[Vector, Callable[[Vector], Vector]]:
-        """P(z), and the derivative of P there, for rows."""
-        found = [part.linearised(z[at]) for part, at in zip(self.parts, self.slices, strict=True)]
+    def linearised(self, z: Vector) -> tuple[Vector, Rows]:
+        """P(z), and the derivative of P there."""
+        ahead, inside = zip(*(block.part.linearised(z[block.in_z]) for block in self.blocks), strict=True)
 
-        def inside(rows: Vector) -> Vector:
-            pieces = [apply(rows[..., at]) for (_, apply), at in zip(found, self.slices, strict=True)]
-            return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=-1)
+        def all_inside(rows: Vector) -> Vector:
+            return _joined([apply(rows[..., block.in_z]) for apply, block in zip(inside, self.blocks, strict=True)])
 
-        return self._joined([ahead for ahead, _ in found]), inside
+        return _joined(ahead), all_inside
 
     def vertices(self, Gx: Vector) -> list[Vector | None]:
-        """What the LMO gives for the blocks of atoms; None for the others."""
-        blocks = zip(self.sets, self.places, self.parts, strict=True)
-        return [block.lmo(Gx[place]) if part.has_atoms else None for block, place, part in blocks]
+        """For every block of atoms the vertex farthest down the gradient; None for the others."""
+        return [block.set.lmo(Gx[block.in_x]) if isinstance(block.part, Atoms) else None for block in self.blocks]
 
-    def gap(self, z: Vector, x: Vector, Gx: Vector, vertices: list[Vector | None]) -> tuple[float, float]:
-        """(gap, size): the residual of the blocks that project plus the Frank-Wolfe gaps of the others.
+    def gap(self, x: Vector, Gx: Vector, vertices: list[Vector | None]) -> tuple[float, float]:
+        """(gap, size): the residual of the blocks that project, plus the Frank-Wolfe gaps of the others.
 
         size is on the scale of the gradient: Frank-Wolfe gaps divided by the diameters.
         """
         square = gaps = sizes = 0.0
-        blocks = zip(self.sets, self.parts, self.places, vertices, strict=True)
-        for block, part, place, vertex in blocks:
+        for block, vertex in zip(self.blocks, vertices, strict=True):
+            part, g = x[block.in_x], Gx[block.in_x]
             if vertex is None:
-                away = x[place] - part.project(x[place] - Gx[place])
+                away = part - block.part.project(part - g)
                 square += float(away @ away)
             else:
-                whole = float(Gx[place] @ (x[place] - vertex))
-                gaps += whole
-                sizes += whole / max(block.diameter(), 1e-30)
+                gap = float(g @ (part - vertex))
+                gaps += gap
+                sizes += gap / max(block.set.diameter(), const.TINY)
         return square**0.5 + gaps, square**0.5 + sizes
 
     def grow(self, z: Vector, x: Vector, Gx: Vector, vertices: list[Vector | None]) -> Vector | None:
-        """The coordinates of the same x, with the vertices that promise more than the atoms at hand; None without."""
+        """Make atoms of the vertices that promise enough; the new coordinates of the same x, None if nothing grew."""
         pieces, grew = [], False
-        blocks = zip(self.parts, self.slices, self.places, vertices, strict=True)
-        for part, at, place, vertex in blocks:
-            c = z[at]
-            if vertex is not None and isinstance(part, Atoms):
-                whole = float(Gx[place] @ (x[place] - vertex))
-                if part.wants(c, part.pull(Gx[place]), whole):
-                    c, grew = part.add(vertex, c), True
+        for block, vertex in zip(self.blocks, vertices, strict=True):
+            c, g = z[block.in_z], Gx[block.in_x]
+            if vertex is not None and isinstance(block.part, Atoms):
+                if block.part.wants(c, g, float(g @ (x[block.in_x] - vertex))):
+                    c, grew = block.part.add(vertex, c), True
             pieces.append(c)
-        return self._joined(pieces) if grew else None
+        return _joined(pieces) if grew else None
 
-    def _joined(self, pieces: list[Vector]) -> Vector:
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+def _joined(pieces: Sequence[Vector]) -> Vector:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=-1)
 
 
 def farthest(x_set: FlatSet, x: Vector, Gx: Vector) -> Vector:
-    """The point of the set farthest down the gradient, block by block: a vertex, or a projection from far away."""
-    found = []
-    for block, place in x_set.blocks:
-        g = Gx[place]
-        far = 1e6 / max(norm(g), 1e-30)
-        found.append(block.lmo(g) if "lmo" in block.capabilities else block.project(x[place] - far * g))
-    return np.concatenate(found)
+    """A point of the set far down the gradient: a projection from far away, or a vertex where there is none."""
+    if "project" in x_set.capabilities:
+        return x_set.project(x - far(Gx))
+    return np.concatenate(
+        [
+            block.lmo(Gx[at]) if "lmo" in block.capabilities else block.project(x[at] - far(Gx[at]))
+            for block, at in x_set.blocks
+        ]
+    )
 
 
-def movable(block: FlatSet) -> FlatSet:
-    """The set itself, or its low-rank form where a full decomposition is to be avoided."""
-    of = block.of
-    if isinstance(of, NuclearBall | Spectrahedron) and isinstance(block, CompiledForm):
-        least = min(block.shape.shapes[0][-2:])
-        if least > FULL_SVD:
-            count = min(max(16, least // 8), MOST_RANKS)
-            return flat_set(LowRank(of, count), block.shape.structs)
-    return block
+def far(v: Vector) -> Vector:
+    """A step along v that ends outside of the sets in use."""
+    return const.FAR / max(norm(v), const.TINY) * v

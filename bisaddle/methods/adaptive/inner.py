@@ -1,38 +1,25 @@
-"""What Adaptive solves at every x: the lower level, the regularised maximum over y, the linear system; all warm."""
+"""What Adaptive solves at every x: the lower level, the regularised maximum over y, the linear system for w.
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+`Solver` does it; `Recall` says where a solve begins, `Inverse` preconditions it.
+"""
 
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
 import numpy as np
 
-from bisaddle.methods.adaptive.inverse import Inverse
-from bisaddle.methods.adaptive.recall import Recall
+from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.base import Counts
-from bisaddle.oracle.kernels import Kernels, Upper, Vector
-from bisaddle.sets.flat import FlatSet
-
-NEWTON_STEPS = 50
-ASCENT_STEPS = 200
-
-
-@dataclass
-class Cost:
-    """Oracle calls so far."""
-
-    gradients: int = 0
-    hvps: int = 0
-    cross_products: int = 0
-    projections: int = 0
-    lmos: int = 0
-
-    def counts(self) -> Counts:
-        return Counts(self.gradients, self.hvps, self.cross_products, self.projections, self.lmos)
+from bisaddle.oracle.implicit import newton_step, norm
+from bisaddle.oracle.kernels import Kernels, Solve, Upper, Vector, block_order
+from bisaddle.oracle.spectra import extreme_eigenvalues
 
 
 class Inner(NamedTuple):
     """The inner variables at some x, with g_theta, f and its gradients there; the next solve starts from them.
 
-    L_y: the curvature of f in y met last; mu_g: the least curvature of g known of.
+    L_y: the curvature of f in y along the last step; mu_g: the least curvature of g met so far.
     """
 
     theta: Vector
@@ -51,123 +38,169 @@ class Evaluation(NamedTuple):
     value: float
     Gx: Vector
 
-    @property
-    def finite(self) -> bool:
-        return bool(np.isfinite(self.value) and np.all(np.isfinite(self.Gx)))
-
 
 @dataclass
-class Solver:
-    """Evaluations of f_mu, what they have cost, and what earlier ones are good for: places to begin, an inverse."""
+class Cost:
+    """Oracle calls so far, as in Counts, to be added to."""
 
-    kernels: Kernels
-    y_set: FlatSet | None
-    recall: Recall | None
-    inverse: Inverse
-    cost: Cost = field(default_factory=Cost)
+    gradients: int = 0
+    hvps: int = 0
+    cross_products: int = 0
+    projections: int = 0
+    lmos: int = 0
+
+    def counts(self) -> Counts:
+        return Counts(**vars(self))
+
+
+class Solver:
+    """Evaluations of f_mu, what they have cost, and what earlier ones are good for: recall and inverse.
+
+    recall: None without a lower level, and where it would take too much memory.
+    """
+
+    def __init__(self, kernels: Kernels):
+        self.kernels = kernels
+        self.cost = Cost()
+        self.inverse = Inverse(kernels)
+        entries = kernels.x.size + kernels.y.size + 2 * kernels.theta.size
+        self.recall = Recall() if kernels.has_lower and Recall.fits(entries) else None
+
+    def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
+        """theta and w at the start, roughly, and the gradient in x there. known: mu_g, or None."""
+        kernels = self.kernels
+        mu_g = self._least_curvature(x, theta, known)
+        target = const.FIRST_RESIDUAL * min(1.0, mu_g)
+        w = g_theta = theta
+        if kernels.has_lower:
+            theta, g_theta, products, _ = self.solve_lower(x, theta, target)
+            self.inverse.after(products)
+        upper = kernels.upper(x, theta, y)
+        self.cost.gradients += 1
+        Gx = upper.f_x
+        if kernels.has_lower:
+            solved = self._solve_adjoint(x, theta, upper.f_theta, target)
+            w = solved.w
+            Gx = Gx - solved.cross
+        if self.recall is not None:
+            self.recall.add(x, y, theta, w)
+        return Inner(theta, y, w, g_theta, upper, 0.0, mu_g), Gx
+
+    def _least_curvature(self, x: Vector, theta: Vector, known: Any) -> float:
+        """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos; infinite with no lower level."""
+        kernels, products = self.kernels, const.LANCZOS_PRODUCTS
+        if not kernels.has_lower:
+            return np.inf
+        if known is not None:
+            return max(float(known), kernels.eps)
+        product = lambda v: kernels.hessian_product(x, theta, v)
+        least, _ = extreme_eigenvalues(product, theta.size, kernels.dtype, products)
+        self.cost.hvps += products
+        if not least > 0:
+            raise ValueError(
+                f"the lower function must be strongly convex in theta, given a Hessian with eigenvalue {least:.3g} at "
+                "the start; add a ridge term to it, or use a method with step sizes of its own"
+            )
+        return max(least, kernels.eps)
 
     def evaluate(
         self, x: Vector, warm: Inner, stays: bool, y0: Vector, mu: float, accuracy: float, c_low: float
     ) -> Evaluation:
         """theta, y and w to residuals in proportion to the accuracy, then value and gradient.
 
-        |g_theta|, |g_theta_theta w - f_theta| <= c_low accuracy min(1, mu_g),     y residual <= c_low accuracy / 10
-        value = f - <w, g_theta> - h(y) - mu/2 |y - y0|^2:    the correction makes its error quadratic in that of theta
-        stays: x is where warm was found, and what is known there is not asked for again; elsewhere what is recalled
-        says where to begin.
+            |g_theta|, |g_theta_theta w - f_theta| <= c_low accuracy min(1, mu_g),     y residual <= c_low accuracy / 10
+            value = f - <w, g_theta> - h(y) - mu/2 |y - y0|^2
+
+        The term <w, g_theta> makes the error of the value quadratic in that of theta. stays: x is where warm was found,
+        and what is known there is not asked for again; at another x the solves begin where recall says.
         """
-        kernels, cost, recall = self.kernels, self.cost, self.recall
-        floor = 50 * kernels.eps
+        kernels, recall, y_set = self.kernels, self.recall, self.kernels.y_set
+        floor = const.ROUNDING * kernels.eps
         tight = max(c_low * accuracy * min(1.0, warm.mu_g), floor)
         theta, g_theta, least, f_known = warm.theta, warm.g_theta, np.inf, stays
         if kernels.has_lower:
             if not stays and recall is not None:
                 theta = recall.theta_at(x)
-            cost.hvps += self.inverse.renew(x, theta)
+            self.cost.hvps += self.inverse.renew(x, theta)
             theta, g_theta, products, least = self.solve_lower(x, theta, tight, g_theta if stays else None)
             self.inverse.after(products)
             f_known = stays and products == 0
         upper = warm.upper
         if not f_known:
             upper = kernels.upper(x, theta, warm.y)
-            cost.gradients += 1
-        y_target = max(0.1 * c_low * accuracy, floor)
-        y, upper, L_y = self.ascend(x, theta, warm.y, upper, y0, mu, y_target, warm.L_y)
+            self.cost.gradients += 1
+        y, upper, L_y = self.ascend(x, theta, warm, upper, y0, mu, max(const.Y_SHARE * c_low * accuracy, floor))
         w, Gx, value = warm.w, upper.f_x, upper.value
         if kernels.has_lower:
             w = w if recall is None else recall.w_at(x, y)
-            inverse = self.inverse.matrices
-            solved = kernels.solve(x, theta, upper.f_theta, tight, start=w, inverse=inverse, cross=True)
+            solved = self._solve_adjoint(x, theta, upper.f_theta, tight, w)
             w = solved.w
-            self.inverse.after(solved.products)
             least = min(least, solved.least)
             Gx = Gx - solved.cross
             value -= float(w @ g_theta)
-            cost.hvps += solved.products + 1
-            cost.cross_products += 1
-        if self.y_set is not None:
+        if y_set is not None:
             away = y - y0
-            value -= self.y_set.penalty(y) + 0.5 * mu * float(away @ away)
-        found = Evaluation(Inner(theta, y, w, g_theta, upper, L_y, min(warm.mu_g, least)), value, Gx)
-        if recall is not None and found.finite:
+            value -= y_set.penalty(y) + 0.5 * mu * float(away @ away)
+        if recall is not None and np.isfinite(value) and np.all(np.isfinite(Gx)):
             recall.add(x, y, theta, w)
-        return found
+        return Evaluation(Inner(theta, y, w, g_theta, upper, L_y, min(warm.mu_g, least)), value, Gx)
 
     def solve_lower(
         self, x: Vector, theta: Vector, target: float, g: Vector | None = None
     ) -> tuple[Vector, Vector, int, float]:
         """(theta, g_theta, products, least curvature met): conjugate gradients until |g_theta| <= target.
 
-        g: g_theta at first, if it is known.
-
-        Where g is not surely quadratic in theta, inside Newton's method: a step is halved until it shortens the
-        gradient by a tenth of itself; none that does is the rounding floor.
+        Where g is not surely quadratic in theta, inside Newton's method, until no step shortens the gradient: then
+        rounding is all that is left of it. g: g_theta to begin with, if it is known.
         """
-        kernels, cost = self.kernels, self.cost
-        inverse = self.inverse.matrices
+        kernels, inverse = self.kernels, self.inverse.matrices
         if g is not None and not norm(g) > target:
             return theta, g, 0, np.inf
-        # what is left of the system of a quadratic is the gradient; else only a part of it is
-        aims = (target, 0.0) if kernels.quadratic else (0.5 * target, 1e-3)
+        # the residual of the system of a quadratic is the new gradient; else the gradient has a remainder besides
+        aims = (target, 0.0) if kernels.quadratic else (const.NEWTON_SHARE * target, const.NEWTON_RELATIVE)
         right = None if g is None else -g
         solved = kernels.solve(x, theta, right, *aims, enough=target, inverse=inverse)
-        cost.gradients += g is None
-        cost.hvps += solved.products
+        self.cost.gradients += g is None
+        self.cost.hvps += solved.products
         if kernels.quadratic:
             return theta + solved.w, -solved.r, solved.products, solved.least
         g = -solved.right
-        length, all_products, least = norm(g), 0, np.inf
-        for i in range(NEWTON_STEPS):
+        length, products, least = norm(g), 0, np.inf
+        for i in range(const.NEWTON_STEPS):
             if not length > target:
                 break
             if i > 0:
                 solved = kernels.solve(x, theta, -g, *aims, inverse=inverse)
-                cost.hvps += solved.products
-            all_products += solved.products
+                self.cost.hvps += solved.products
+            products += solved.products
             least = min(least, solved.least)
-            step = 2.0
-            while True:
-                step *= 0.5
-                candidate = theta + step * solved.w
-                candidate_g = kernels.lower_gradient(x, candidate)
-                cost.gradients += 1
-                new_length = norm(candidate_g)
-                if new_length <= (1 - 0.1 * step) * length or step <= 1e-6:
-                    break
-            if not new_length < length:
+            new, new_g, _, gradients = newton_step(kernels, x, theta, solved.w, length)
+            self.cost.gradients += gradients
+            if not norm(new_g) < length:
                 break
-            theta, g, length = candidate, candidate_g, new_length
-        return theta, g, all_products, least
+            theta, g, length = new, new_g, norm(new_g)
+        return theta, g, products, least
+
+    def _solve_adjoint(
+        self, x: Vector, theta: Vector, f_theta: Vector, target: float, start: Vector | None = None
+    ) -> Solve:
+        """w with |g_theta_theta w - f_theta| <= target, and g_theta_x w."""
+        inverse = self.inverse.matrices
+        solved = self.kernels.solve(x, theta, f_theta, target, start=start, inverse=inverse, cross=True)
+        self.cost.hvps += solved.products + (start is not None)
+        self.cost.cross_products += 1
+        self.inverse.after(solved.products)
+        return solved
 
     def ascend(
-        self, x: Vector, theta: Vector, y: Vector, upper: Upper, y0: Vector, mu: float, target: float, L_y: float
+        self, x: Vector, theta: Vector, warm: Inner, upper: Upper, y0: Vector, mu: float, target: float
     ) -> tuple[Vector, Upper, float]:
         """y = argmax f(x, theta, .) - h - mu/2 |. - y0|^2 by projected gradient steps 1 / L; f and its gradients; L_y.
 
-        L = L_y + mu, L_y the curvature along the last step; for f linear in y that is 0, and one step is exact. A step
-        after which the residual has grown doubles L.
+        L = L_y + mu, where L_y is the curvature of f along the last step. An f linear in y has none, and one step is
+        exact. After a step with which the residual has grown, L is doubled. upper: f and its gradients at warm.y.
         """
-        kernels, cost, y_set = self.kernels, self.cost, self.y_set
+        cost, y_set, y, L_y = self.cost, self.kernels.y_set, warm.y, warm.L_y
         if y_set is None:
             return y, upper, L_y
 
@@ -179,18 +212,18 @@ class Solver:
         L = L_y + mu
         new, residual = moved(y, upper.f_y, L)
         cost.projections += 1
-        for _ in range(ASCENT_STEPS):
+        for _ in range(const.ASCENT_STEPS):
             if not residual > target:
                 break
-            ahead = kernels.upper(x, theta, new)
+            ahead = self.kernels.upper(x, theta, new)
             cost.gradients += 1
             cost.projections += 1
             step = new - y
             square = float(step @ step)
             if square > 0:
                 L_y = max(float((upper.f_y - ahead.f_y) @ step) / square, 0.0)
-            if L_y <= 1e3 * kernels.eps * norm(upper.f_y) / max(square, 1e-300) ** 0.5:
-                L_y = 0.0  # f is linear in y as far as can be seen
+            if L_y <= const.LINEAR_ROUNDING * self.kernels.eps * norm(upper.f_y) / max(square, const.TINIEST) ** 0.5:
+                L_y = 0.0
             y, upper = new, ahead
             new, left = moved(y, upper.f_y, L_y + mu)
             if left > residual:
@@ -202,5 +235,104 @@ class Solver:
         return y, upper, L_y
 
 
-def norm(v: Vector) -> float:
-    return float(v @ v) ** 0.5
+class Recall:
+    """The last evaluations, the newest first, a row each: inputs (x, y), and theta and w found for them."""
+
+    def __init__(self) -> None:
+        self.filled = 0
+
+    @staticmethod
+    def fits(entries: int) -> bool:
+        """Whether evaluations of so many entries each take little enough memory together."""
+        return const.RECALLED * entries <= const.RECALLED_ENTRIES
+
+    def add(self, x: Vector, y: Vector, theta: Vector, w: Vector) -> None:
+        given = np.concatenate([x, y])
+        if not self.filled:
+            empty = lambda row: np.zeros((const.RECALLED, row.size), row.dtype)
+            self.inputs, self.theta, self.w = empty(given), empty(theta), empty(w)
+        for rows, new in ((self.inputs, given), (self.theta, theta), (self.w, w)):
+            rows[1:] = rows[:-1]
+            rows[0] = new
+        self.filled = min(self.filled + 1, const.RECALLED)
+
+    def theta_at(self, x: Vector) -> Vector:
+        """The affine combination of the known theta whose weights bring the known x closest to this one."""
+        return self._combined(x, self.theta)
+
+    def w_at(self, x: Vector, y: Vector) -> Vector:
+        """The same for w, which depends on x and on y."""
+        return self._combined(np.concatenate([x, y]), self.w)
+
+    def _combined(self, given: Vector, answers: Vector) -> Vector:
+        known, answers = self.inputs[: self.filled, : given.size], answers[: self.filled]
+        if self.filled == 1:
+            return answers[0].copy()
+        weights = affine_weights(known[1:] - known[0], given - known[0])
+        return answers[0] + weights @ (answers[1:] - answers[0])
+
+
+def affine_weights(steps: Vector, step: Vector) -> Vector:
+    """c with step = sum_i c_i steps_i nearly, by least squares in which long and short steps count alike."""
+    length = np.sqrt(np.einsum("ij,ij->i", steps, steps))
+    length[length == 0] = 1  # its row of zeros gets no weight
+    unit = steps / length[:, None]
+    normal = unit @ unit.T
+    normal.flat[:: len(normal) + 1] += const.RECALL_ROUNDING * np.finfo(steps.dtype).eps
+    weights = np.linalg.solve(normal, unit @ step) / length
+    return weights if np.isfinite(weights @ weights) else np.zeros_like(weights)
+
+
+class Inverse:
+    """g_theta_theta^-1 as it was at some earlier x, computed once the solves without it have cost as much.
+
+    matrices: one for all of theta, or, where that is too large, one for each entry along the first axis of its leaves
+    (the tasks of a problem whose lower levels do not touch each other, which is checked); none where theta is too large
+    for either. The identity at first. excess: products that a good preconditioner would have saved since the last one.
+    """
+
+    def __init__(self, kernels: Kernels):
+        self.kernels, self.blocks = kernels, kernels.blocks
+        self.excess = 0.0
+        self.matrices: Any = kernels.identity  # on the device, where the solves want them
+        self.order = block_order(kernels.theta, self.blocks)
+
+    def after(self, products: int) -> None:
+        """Count a solve that took so many products."""
+        self.excess += max(products - const.FREE_PRODUCTS, 0)
+
+    def renew(self, x: Vector, theta: Vector) -> int:
+        """Compute it at (x, theta) if the excess has reached its price; the products this took.
+
+        The price is a product for each variable of a block, so that no more is ever spent on inverses than was wasted
+        before.
+        """
+        if not self.blocks:
+            return 0
+        blocks, size = self.blocks, theta.size // self.blocks
+        price = size + (blocks > 1)
+        if self.excess < price:
+            return 0
+        columns, _ = self.kernels.columns(x, theta, blocks)
+        hessians = columns[:, self.order].reshape(size, blocks, size).transpose(1, 0, 2)
+        hessians = 0.5 * (hessians + hessians.transpose(0, 2, 1))
+        self.excess = 0.0
+        if blocks > 1 and not self._separate(x, theta, hessians):
+            self.excess = -np.inf  # never again
+            return price
+        try:
+            np.linalg.cholesky(hessians)  # raises where one is not positive definite, which an inverse would hide
+            inverses = np.linalg.inv(hessians)
+        except np.linalg.LinAlgError:
+            return price
+        if np.all(np.isfinite(inverses)):
+            self.matrices = jax.device_put(np.ascontiguousarray(0.5 * (inverses + inverses.transpose(0, 2, 1))))
+        return price
+
+    def _separate(self, x: Vector, theta: Vector, hessians: Vector) -> bool:
+        """Whether the blocks do not touch: their Hessians give the product with a random vector."""
+        v = np.random.default_rng(0).normal(size=theta.size).astype(theta.dtype)
+        Hv = self.kernels.hessian_product(x, theta, v)
+        rows = v[self.order].reshape(self.blocks, -1)
+        apart = np.einsum("bj,bji->bi", rows, hessians).ravel() - Hv[self.order]
+        return bool(np.linalg.norm(apart) <= np.sqrt(self.kernels.eps) * np.linalg.norm(Hv))

@@ -1,50 +1,62 @@
-"""Adaptive: no step size to choose. Multiplier steps in y, face quasi-Newton steps in x, warm inner solves."""
+"""Adaptive: no step size to choose. Multiplier steps in y, face quasi-Newton steps in x, warm inner solves.
 
+The algorithm, with f_mu and the rest of the notation as in the docstring of Adaptive:
+
+    theta, w <- solved roughly at the start x;     y0 <- y;     mu <- the weight at which f_y just reaches across Y
+    evaluate f_mu and its gradient at x                 [inner.py: theta*(x), the maximiser y and w are solved for]
+    repeat
+        gap <- x gap + y gap;     shift <- mu |y - y0|;     from now on inner solves are as accurate as these ask for
+        if gap <= target:
+            evaluate f_mu at x with inner solves a hundred times more accurate
+            target <- target / 10 if the gap is confirmed, else all later inner solves are ten times more accurate
+        else if x gap <= 0.3 max(shift, target / 2), or 100 steps of x were made with this y0 and mu:
+            y0 <- y in the first case;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took
+            evaluate f_mu at x
+        else:
+            d0 <- P_X(x - tau grad f_mu) - x;     d <- d0 with its part in the face of X by L-BFGS     [coordinates.py]
+            evaluate f_mu at x + a d for a = 1 and then shorter steps until it is low enough; after three trials d <- d0
+            x <- x + a d;     tau <- the step of Barzilai and Borwein
+"""
+
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import numpy as np
 
-from bisaddle.methods.adaptive.coordinates import Space
-from bisaddle.methods.adaptive.face import Pairs, face_direction
-from bisaddle.methods.adaptive.inner import Inner, Solver, norm
-from bisaddle.methods.adaptive.inverse import Inverse
-from bisaddle.methods.adaptive.recall import Recall
-from bisaddle.methods.adaptive.start import first_look, first_weight, least_curvature
+from bisaddle.methods.adaptive import constants as const
+from bisaddle.methods.adaptive.coordinates import Pair, Space, face_direction, far, farthest
+from bisaddle.methods.adaptive.inner import Inner, Solver
 from bisaddle.methods.base import EITHER, About, HostMethod, Look
+from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.problem import Problem
 from bisaddle.sets.base import Leaf, as_leaf
 
-HISTORY = 10  # values that a line search compares with
-TRIES = 30
-SAFEGUARDS = (8, 16, 24)  # tries after which the gradient is looked at anew
-STALE = 100  # steps of x at one centre
-IDLE = 40  # centres without a smaller gap
-
 
 class Adaptive(HostMethod):
-    """A method without step sizes: only a gap to reach.
+    """A method without step sizes: you choose only the gap to reach.
 
         f_mu(x) = max_{y in Y} f(x, theta*(x), y) - mu/2 |y - y0|^2,     grad f_mu = f_x - g_theta_x w at the maximiser
-        x:   spectral projected gradient on f_mu, its part in the face of X by L-BFGS, nonmonotone line search
-        y0 <- the maximiser, once x is as stationary as y0 allows: drives the y gap to 0 at fixed mu
-        theta, w:  Newton-CG and CG from where earlier places point, as accurate as the gap asks for
+        x:   spectral projected gradient on f_mu, with L-BFGS inside the face of X and a nonmonotone line search
+        y0 <- the maximiser, once x is as stationary as y0 allows: this drives the y gap to 0 at fixed mu
+        theta, w:  Newton-CG and CG from a prediction by earlier points, as accurate as the gap requires
 
-    One step is one evaluation of f_mu and its gradient. tol: the gap to work towards; when it is reached (checked by
-    a hundred times more accurate inner solves) the method goes on towards a tenth of it.
-    Where the lower level is small, or made of small parts that do not touch (tasks along the first axis of theta), an
-    inverse Hessian is computed once the solves have taken as much, and preconditions the following ones.
-    Blocks of x_set without a projection move by the weights of atoms that their LMO delivers, all weights corrected in
-    every step; large NuclearBalls and Spectrahedra by the leading part of a decomposition.
+    One step is one evaluation of f_mu and its gradient. tol: the gap to aim for. Once it is reached (checked with inner
+    solves a hundred times more accurate), the method aims for a tenth of it.
+    Where the lower level is small, or made of small independent parts (tasks along the first axis of theta), an inverse
+    Hessian is computed once the solves have cost as much, and preconditions later ones.
+    Blocks of x_set without a projection are weighted sums of atoms from their LMO, with all weights corrected in every
+    step; large NuclearBalls and Spectrahedra use the leading part of a decomposition.
     It is driven from the host: its decisions are plain Python, and only f, g and their derivatives are compiled. So it
-    has no step for a jit or vmap of your own.
+    has no step for your own jit or vmap.
     Needs: on every block of x_set a projection or an LMO, a projection on y_set; f concave in y, g strongly convex in
-    theta; no constants, mu_g if known.
+    theta; no constants, but mu_g helps if known.
     Promises: limit points of the steps of x at fixed y0, mu and exact inner solves are stationary for f_mu; the y gap
-    is at most mu |y - y0|. That the recentring converges is observed, not proved: docs/adaptive.md. The problem and its
-    gap are those of  [AYH25]; the method is ours.
+    is at most mu |y - y0|. The recentring is observed to converge, not proved to: docs/adaptive.md. The problem and its
+    gap are from  [AYH25]; the method is ours.
     """
 
     tol: Leaf = eqx.field(converter=lambda tol: _as_tol(tol), default=1e-6)
@@ -60,7 +72,7 @@ class Adaptive(HostMethod):
     )
 
     def looks(self, problem: Problem, kernels: Kernels, x: Vector, theta: Vector, y: Vector) -> Iterator[Look]:
-        yield from Search(problem, kernels, x, theta, y, float(self.tol)).steps()
+        yield from Search(problem, kernels, x, theta, y, float(self.tol)).looks()
 
 
 def _as_tol(value) -> Leaf:
@@ -71,7 +83,7 @@ def _as_tol(value) -> Leaf:
 
 
 class Place(NamedTuple):
-    """A point that was looked at: coordinates z of x, inner variables, value and gradient of f_mu; Gz: that in z."""
+    """Where f_mu was evaluated: coordinates z of x, inner variables there, value, gradient in x and in z."""
 
     z: Vector
     x: Vector
@@ -85,207 +97,273 @@ class Place(NamedTuple):
         return bool(np.isfinite(self.value) and np.all(np.isfinite(self.Gz)))
 
 
-class Search:
-    """One run.
+class Gaps(NamedTuple):
+    """How far a place is from a solution, as its inexact inner variables tell.
 
-    here         the last accepted place                                 c_low, accuracy    of the inner solves
-    y0, mu       centre and weight of the proximal term in y             age                steps of x at this centre
-    target       the gap that the method works towards                   gap, x_gap         as the method sees them
-    best         the smallest gap at a centre                            idle               centres since then
-    tau          length of the next projected gradient step              history            the last values of f_mu
-    plain_only   no quasi-Newton step until a projected gradient step was taken
+    x: of x alone; both: of x and y; size: that of x on the scale of the gradient; shift: mu |y - y0|.
     """
 
-    def __init__(self, problem: Problem, kernels: Kernels, x: Vector, theta: Vector, y: Vector, tol: float):
-        self.kernels = kernels
-        recall = Recall() if kernels.has_lower and Recall.fits(x, y, theta, theta) else None
-        self.solver = Solver(kernels, kernels.y_set, recall, Inverse(kernels))
-        mu_g = least_curvature(problem, kernels, self.solver, x, theta)
-        inner, Gx = first_look(self.solver, x, theta, y, mu_g)
-        self.y0 = y
-        self.mu = self.first_mu = 1.0
-        if kernels.y_set is not None:
-            self.mu = self.first_mu = first_weight(self.solver, kernels.x_set, x, inner, Gx)
-        if recall is not None:
-            recall.add(x, y, inner.theta, inner.w)
-        self.space = Space(kernels.x_set, x)
-        z = self.space.first(x)
-        self.here = Place(z, x, inner, 0.0, Gx, self.space.pull(Gx))
-        self.k = 0
-        self.c_low = self.accuracy = 0.1
-        self.target = tol
-        self.gap = self.x_gap = self.last_shift = self.best = np.inf
-        self.age = self.idle = 0
-        self.tau = 0.0
-        self.history: list[float] = []
-        self.pairs = Pairs()
-        self.plain_only = False
+    x: float
+    both: float
+    size: float
+    shift: float
 
-    def steps(self) -> Iterator[Look]:
+
+@dataclass
+class Aim:
+    """target: the gap to work towards; the inner residuals are c_low times the accuracy at most."""
+
+    target: float
+    accuracy: float = const.FIRST_ACCURACY
+    c_low: float = const.FIRST_C_LOW
+
+    def tighten(self, least: float) -> None:
+        self.c_low = max(const.TIGHTER * self.c_low, least)
+
+
+@dataclass
+class Centre:
+    """The proximal term mu/2 |y - y0|^2, and how the centres have done so far.
+
+    age: steps of x at this one; shift: mu |y - y0| when x had followed the one before; best: the smallest gap at the
+    end of a centre; idle: centres since then.
+    """
+
+    y0: Vector
+    mu: float
+    first_mu: float
+    age: int = 0
+    shift: float = np.inf
+    best: float = np.inf
+    idle: int = 0
+
+    def move(self, y: Vector, stationary: bool, gaps: Gaps) -> None:
+        """y0 <- y if x has followed the centre; mu by how many steps of x that took."""
+        idle = 0 if gaps.both < const.SMALLER_GAP * self.best else self.idle + 1
+        # centres that go round in circles are given up for good: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
+        circling = max(idle, self.idle) >= const.IDLE
+        if circling:
+            self.mu /= const.MU_FACTOR if stationary else 1
+        elif not stationary:
+            self.mu = min(const.MU_FACTOR * self.mu, const.MOST_MU * self.first_mu)
+        elif self.age > const.SLOW:
+            self.mu = const.MU_FACTOR * self.mu
+        elif gaps.shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK:
+            self.mu = max(self.mu / const.MU_FACTOR, const.LEAST_MU * self.first_mu)
+        if stationary:
+            self.shift = gaps.shift
+            if not circling:
+                self.y0 = y
+        self.best = min(self.best, gaps.both)
+        self.idle = const.IDLE if circling else idle
+
+
+@dataclass
+class Descent:
+    """What the steps of x leave behind for the next one.
+
+    tau: length of the projected gradient step; pairs: of the last steps, newest first; values: the last ones of f_mu at
+    this centre; plain_only: no quasi-Newton step until a projected gradient step has succeeded.
+    """
+
+    tau: float = 0.0
+    pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=const.PAIRS))
+    values: list[float] = field(default_factory=list)
+    plain_only: bool = False
+
+    def low_enough(self, here: Place, trial: Place, d: Vector, expected: float) -> bool:
+        """Whether the trial, a step along d with this expected change of f_mu, may be accepted."""
+        if not trial.finite:
+            return False
+        top, size = max(self.values), max(1.0, abs(here.value))
+        if trial.value <= top + const.DECREASE * expected:
+            return True
+        # where rounding hides a decrease, the slope tells
+        hidden = abs(expected) < const.HIDDEN * size and trial.value <= top + const.HIDDEN_RISE * size
+        return hidden and float(trial.Gz @ d) <= const.HIDDEN_SLOPE * abs(float(here.Gz @ d))
+
+    def accept(self, here: Place, trial: Place, s: Vector, quasi_newton: bool) -> None:
+        """Learn from a step s that was low enough."""
+        q = trial.Gz - here.Gz
+        ss, sq, qq = float(s @ s), float(s @ q), float(q @ q)
+        if sq > const.PAIR_CURVATURE * (ss * qq) ** 0.5:
+            self.pairs.appendleft((s, q))
+        tau = min(const.TAU_GROWTH * self.tau, const.MOST_GROWN_TAU)
+        if sq > 0:
+            long, short = ss / sq, sq / qq
+            tau = short if short < const.SHORT_TAU * long else long
+        least, most = const.TAU_LIMITS
+        self.tau = min(max(tau, least), most)
+        self.values = [*self.values[-const.HISTORY + 1 :], trial.value]
+        self.plain_only = self.plain_only and quasi_newton
+
+
+def shorter(here: Place, trial: Place, expected: float) -> float:
+    """The factor on a step that was not low enough: to the minimum of a parabola, within limits."""
+    least, most = const.SHORTEN
+    if not trial.finite or not expected < 0:
+        return least
+    rise = trial.value - here.value - expected
+    return most if rise == 0 else min(max(-0.5 * expected / rise, least), most)
+
+
+class Search:
+    """One run. here: the last accepted place; gaps: at the last measure; k: evaluations of f_mu so far."""
+
+    def __init__(self, problem: Problem, kernels: Kernels, x: Vector, theta: Vector, y: Vector, tol: float):
+        self.kernels, self.solver, self.space = kernels, Solver(kernels), Space(kernels.x_set, x)
+        inner, Gx = self.solver.begin(x, theta, y, problem.constants.mu_g)
+        mu = 1.0 if kernels.y_set is None else first_weight(self.solver, x, inner, Gx)
+        self.here = Place(self.space.first(x), x, inner, 0.0, Gx, self.space.pull(Gx))
+        self.gaps = Gaps(np.inf, np.inf, np.inf, np.inf)
+        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu, mu), Descent()
+        self.k = 0
+
+    def looks(self) -> Iterator[Look]:
         """One Look after every evaluation of f_mu."""
-        self._centre()
-        self.tau = min(1.0, 1 / max(float(np.max(np.abs(self.here.Gz))), 1e-300))
+        self._evaluate_centre()
+        self.descent.tau = min(1.0, 1 / max(float(np.max(np.abs(self.here.Gz))), const.TINIEST))
         while True:
-            size, shift = self._gaps()
+            self._measure()
             yield self._look()
-            stationary = self.x_gap <= 0.3 * max(shift, 0.5 * self.target)
-            if self.gap <= self.target:
+            gaps, target = self.gaps, self.aim.target
+            stationary = gaps.x <= const.STATIONARY * max(gaps.shift, const.STATIONARY_TARGET * target)
+            if gaps.both <= target:
                 self._refine()
-            elif stationary or self.age >= STALE:
-                self._move_centre(stationary, shift)
-                self._centre()
+            elif stationary or self.centre.age >= const.STALE:
+                self._move_centre(stationary)
+                self._evaluate_centre()
             else:
-                yield from self._line_search(size)
+                yield from self._line_search()
 
     def _look(self) -> Look:
-        inner, y_set = self.here.inner, self.kernels.y_set
+        here, gaps, y_set = self.here, self.gaps, self.kernels.y_set
+        inner = here.inner
         value = inner.upper.value - (0.0 if y_set is None else y_set.penalty(inner.y))
-        gaps, counts = (self.x_gap, self.gap - self.x_gap), self.solver.cost.counts()
-        return Look(self.k, self.here.x, inner.theta, inner.y, inner.w, *gaps, value, counts)
+        counts = self.solver.cost.counts()
+        return Look(self.k, here.x, inner.theta, inner.y, inner.w, gaps.x, gaps.both - gaps.x, value, counts)
 
-    def _evaluate(self, z: Vector, warm: Inner, accuracy: float, c_low: float) -> Place:
-        """f_mu at z; where z is here, what is known there is kept."""
-        stays = z is self.here.z
-        x = self.here.x if stays else self.space.x_of(z)
-        found = self.solver.evaluate(x, warm, stays, self.y0, self.mu, accuracy, c_low)
+    def _evaluate(self, z: Vector, x: Vector, warm: Inner, stays: bool, accuracy: float, c_low: float) -> Place:
+        found = self.solver.evaluate(x, warm, stays, self.centre.y0, self.centre.mu, accuracy, c_low)
         self.k += 1
         return Place(z, x, found.inner, found.value, found.Gx, self.space.pull(found.Gx))
 
-    def _evaluate_here(self, accuracy: float, c_low: float) -> Place:
-        return self._evaluate(self.here.z, self.here.inner, accuracy, c_low)
+    def _evaluate_at(self, z: Vector, warm: Inner) -> Place:
+        return self._evaluate(z, self.space.x_of(z), warm, False, self.aim.accuracy, self.aim.c_low)
 
-    def _gaps(self) -> tuple[float, float]:
-        """(the x gap on the scale of the gradient, mu |y - y0|); atoms are added where there are such."""
-        here, cost, space = self.here, self.solver.cost, self.space
-        vertices = space.vertices(here.Gx)
-        if space.has_atoms:
-            z = space.grow(here.z, here.x, here.Gx, vertices)
-            if z is not None:
-                self.pairs.clear()
-                self.here = here = here._replace(z=z, Gz=space.pull(here.Gx))
-        self.x_gap, size = space.gap(here.z, here.x, here.Gx, vertices)
-        shift = self.mu * norm(here.inner.y - self.y0) if self.kernels.y_set is not None else 0.0
-        self.gap = self.x_gap + self._y_gap()
-        self.accuracy = size + 0.1 * shift + 0.1 * self.target
-        cost.projections += 2
-        cost.lmos += space.lmos
-        return size, shift
+    def _evaluate_again(self, accuracy: float, c_low: float) -> None:
+        """f_mu where x is; what is known there is kept."""
+        self.here = self._evaluate(self.here.z, self.here.x, self.here.inner, True, accuracy, c_low)
 
-    def _y_gap(self) -> float:
-        """|y - P_Y(y + f_y)|"""
-        y_set, inner = self.kernels.y_set, self.here.inner
-        return 0.0 if y_set is None else norm(inner.y - y_set.prox(inner.y + inner.upper.f_y, 1.0))
+    def _evaluate_centre(self) -> None:
+        """f_mu where x is, with the centre and weight as they are now; values of another f_mu do not count."""
+        self._evaluate_again(self.aim.accuracy, self.aim.c_low)
+        self.descent.values = [self.here.value]
+        self.centre.age = 0
+
+    def _gaps(self) -> tuple[Gaps, list[Vector | None]]:
+        """The gaps here, and the vertices that tell those of blocks without a projection."""
+        here, inner, y_set = self.here, self.here.inner, self.kernels.y_set
+        vertices = self.space.vertices(here.Gx)
+        self.solver.cost.lmos += self.space.lmos
+        x_gap, size = self.space.gap(here.x, here.Gx, vertices)
+        if y_set is None:
+            return Gaps(x_gap, x_gap, size, 0.0), vertices
+        y_gap = norm(inner.y - y_set.prox(inner.y + inner.upper.f_y, 1.0))
+        return Gaps(x_gap, x_gap + y_gap, size, self.centre.mu * norm(inner.y - self.centre.y0)), vertices
+
+    def _measure(self) -> None:
+        """The gaps here and the accuracy that they ask for; vertices become atoms where they promise enough."""
+        self.gaps, vertices = self._gaps()
+        self.solver.cost.projections += 2
+        gaps, here = self.gaps, self.here
+        self.aim.accuracy = gaps.size + const.SHIFT_SHARE * gaps.shift + const.TARGET_SHARE * self.aim.target
+        z = self.space.grow(here.z, here.x, here.Gx, vertices)
+        if z is not None:
+            self.descent.pairs.clear()  # they belong to other coordinates
+            self.here = here._replace(z=z, Gz=self.space.pull(here.Gx))
 
     def _refine(self) -> None:
         """The acceptance test: the gap at the same x by much more accurate solves."""
-        before, self.here = self.here, self._evaluate_here(self.target, 0.01 * self.c_low)
-        self.history[-1] = self.here.value
-        space, cost = self.space, self.solver.cost
-        x_gap, _ = space.gap(self.here.z, self.here.x, self.here.Gx, space.vertices(self.here.Gx))
-        cost.projections += 1
-        cost.lmos += space.lmos
-        if x_gap + self._y_gap() + 0.01 * norm(self.here.Gz - before.Gz) <= self.target:
-            self.target = max(0.1 * self.target, 100 * self.kernels.eps)
+        aim, before = self.aim, self.here
+        self._evaluate_again(aim.target, const.REFINED * aim.c_low)
+        self.descent.values[-1] = self.here.value
+        gaps, _ = self._gaps()
+        self.solver.cost.projections += 1
+        if gaps.both + const.DISTRUST * norm(self.here.Gz - before.Gz) <= aim.target:
+            aim.target = max(const.NEXT_TARGET * aim.target, const.TARGET_ROUNDING * self.kernels.eps)
         else:
-            self.c_low = max(0.1 * self.c_low, 1e-8)
+            aim.tighten(const.LEAST_C_LOW)
 
-    def _centre(self) -> None:
-        """f_mu at x with the centre and weight as they are now."""
-        self.here = self._evaluate_here(self.accuracy, self.c_low)
-        self.history = [self.here.value]
-        self.age = 0
-
-    def _move_centre(self, stationary: bool, shift: float) -> None:
-        """y0 <- y if x has followed it; mu by how many steps of x that took."""
-        if self.kernels.y_set is None:
-            self.plain_only = True
+    def _move_centre(self, stationary: bool) -> None:
+        if self.kernels.y_set is None:  # without a centre to move, only the kind of step can be changed
+            self.descent.plain_only = True
             return
-        mu, first = self.mu, self.first_mu
-        idle = 0 if self.gap < 0.9 * self.best else self.idle + 1
-        # centres that go round in circles are given up: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
-        circling = max(idle, self.idle) >= IDLE
-        if circling:
-            mu = mu / 4 if stationary else mu
-        elif not stationary:
-            mu = min(4 * mu, 1e12 * first)
-        elif self.age > 30:
-            mu = 4 * mu
-        elif shift > 0.5 * self.last_shift and self.age <= 10:
-            mu = max(mu / 4, 1e-6 * first)
-        if stationary:
-            self.last_shift = shift
-            if not circling:
-                self.y0 = self.here.inner.y
-        if mu != self.mu:
-            self.pairs.clear()
-        self.mu = mu
-        self.best = min(self.best, self.gap)
-        self.idle = IDLE if circling else idle
+        mu = self.centre.mu
+        self.centre.move(self.here.inner.y, stationary, self.gaps)
+        if self.centre.mu != mu:
+            self.descent.pairs.clear()  # they belong to another f_mu
 
-    def _line_search(self, size: float) -> Iterator[Look]:
-        """To the next accepted place; size: how far x is from stationary, on the scale of the gradient."""
-        space, Gz = self.space, self.here.Gz
-        d0, d = face_direction(space.linearised, space.project, self.here.z, Gz, self.tau, self.pairs)
+    def _line_search(self) -> Iterator[Look]:
+        """To the next accepted place. The Look after the last evaluation is left to the caller, who measures first."""
+        descent, here = self.descent, self.here
+        d0, d = face_direction(self.space, here.z, here.Gz, descent.tau, descent.pairs)
         self.solver.cost.projections += 2
-        slope = float(Gz @ d)
-        descends = np.isfinite(slope) and np.all(np.isfinite(d)) and slope <= -1e-6 * norm(d) * size
-        quasi_newton = bool(descends) and len(self.pairs) > 0 and not self.plain_only
+        slope = float(here.Gz @ d)
+        sound = np.isfinite(slope) and np.all(np.isfinite(d)) and slope <= -const.STEEP * norm(d) * self.gaps.size
+        quasi_newton = bool(sound and descent.pairs and not descent.plain_only)
         if not quasi_newton:
-            d, slope = d0, float(Gz @ d0)
-        length, warm = 1.0, self.here.inner
-        for tries in range(1, TRIES + 1):
-            tried = self._evaluate(self.here.z + length * d, warm, self.accuracy, self.c_low)
-            if self._low_enough(tried, d, length * slope):
-                self._accept(tried, length * d, quasi_newton)
+            d, slope = d0, float(here.Gz @ d0)
+        length, warm = 1.0, here.inner
+        for number in range(1, const.MOST_TRIALS + 1):
+            trial = self._evaluate_at(self.here.z + length * d, warm)
+            if descent.low_enough(self.here, trial, d, length * slope):
+                descent.accept(self.here, trial, length * d, quasi_newton)
+                self.here = trial
+                self.centre.age += 1
                 return
-            warm = tried.inner if tried.finite else self.here.inner
-            if quasi_newton and tries == 3:
+            warm = trial.inner if trial.finite else self.here.inner
+            if quasi_newton and number == const.QUASI_NEWTON_TRIALS:
                 d, length, slope = d0, 1.0, float(self.here.Gz @ d0)
-                quasi_newton, self.plain_only = False, True
+                quasi_newton, descent.plain_only = False, True
             else:
-                length *= self._shorter(tried, length * slope)
-            if tries == TRIES:
-                break
-            yield self._look()
-            if tries in SAFEGUARDS:  # perhaps the gradient is not what the values say
-                self.c_low = max(0.1 * self.c_low, 1e-6)
-                self.here = self._evaluate_here(self.accuracy, self.c_low)
-                self.history[-1] = max(self.history[-1], self.here.value)
+                length *= shorter(self.here, trial, length * slope)
+            if number < const.MOST_TRIALS:
+                yield self._look()
+            if number in const.RECHECKS:
+                self.aim.tighten(const.LEAST_C_LOW_TRIALS)
+                self._evaluate_again(self.aim.accuracy, self.aim.c_low)
+                descent.values[-1] = max(descent.values[-1], self.here.value)
                 slope, warm = float(self.here.Gz @ d), self.here.inner
                 if not slope < 0:
                     return
                 yield self._look()
-        self.age = STALE
-        self.tau *= 0.1
+        self.centre.age = const.STALE  # another mu may help
+        descent.tau *= const.TAU_AFTER_FAILURE
 
-    def _low_enough(self, tried: Place, d: Vector, expected: float) -> bool:
-        if not tried.finite:
-            return False
-        top, size = max(self.history), max(1.0, abs(self.here.value))
-        if tried.value <= top + 1e-4 * expected:
-            return True
-        # where rounding hides a decrease, the slope tells
-        hidden = abs(expected) < 1e-8 * size and tried.value <= top + 1e-9 * size
-        return hidden and float(tried.Gz @ d) <= 0.8 * abs(float(self.here.Gz @ d))
 
-    def _shorter(self, tried: Place, expected: float) -> float:
-        """The factor by which a step that was not low enough is shortened: the minimum of a parabola, within limits."""
-        rise = tried.value - self.here.value - expected
-        if not tried.finite or not expected < 0:
-            return 0.1
-        return 0.5 if rise == 0 else min(max(-0.5 * expected / rise, 0.1), 0.5)
+def first_weight(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> float:
+    """The weight mu at which the gradient in y just reaches across Y, here and a tenth of the way to the border of X.
 
-    def _accept(self, tried: Place, s: Vector, quasi_newton: bool) -> None:
-        q = tried.Gz - self.here.Gz
-        ss, sq, qq = float(s @ s), float(s @ q), float(q @ q)
-        if sq > 1e-12 * (ss * qq) ** 0.5:
-            self.pairs.add(s, q)
-        tau = min(4 * self.tau, 1e8)
-        if sq > 0:
-            long, short = ss / sq, sq / qq
-            tau = short if short < 0.5 * long else long
-        self.tau = min(max(tau, 1e-10), 1e10)
-        self.history = [*self.history[-HISTORY + 1 :], tried.value]
-        self.age += 1
-        self.plain_only = self.plain_only and quasi_newton
-        self.here = tried
+    The probe on the way is for an f_y that happens to be the same for all y at the start.
+    """
+    kernels, cost, y = solver.kernels, solver.cost, inner.y
+    y_set = kernels.y_set
+    assert y_set is not None
+
+    def spread(f_y: Vector) -> float:
+        across = y_set.project(y + far(f_y)) - y_set.project(y - far(f_y))
+        square = float(across @ across)
+        return float(f_y @ across) / square if square > 0 else 0.0
+
+    probe = const.PROBE * farthest(kernels.x_set, x, Gx) + (1 - const.PROBE) * x
+    theta = inner.theta
+    if kernels.has_lower:
+        g_theta = kernels.lower_gradient(probe, theta)
+        cost.gradients += 1
+        target = max(const.FIRST_RESIDUAL * min(1.0, inner.mu_g), const.PROBE_RESIDUAL * norm(g_theta))
+        theta, *_ = solver.solve_lower(probe, theta, target, g_theta)
+    there = kernels.upper(probe, theta, y).f_y
+    cost.gradients += 1
+    cost.projections += 5
+    return max(spread(inner.upper.f_y), spread(there), const.LEAST_FIRST_MU)

@@ -1,0 +1,86 @@
+"""Every number in Adaptive that was chosen rather than derived: the same for all problems, none for the user to tune.
+
+docs/adaptive.md says which of them the proofs use. None can make a wrong answer certified.
+"""
+
+# --- gaps, and how accurate the inner solves are ----------------------------------------------------------------------
+FIRST_ACCURACY = 0.1  # a guess: nothing is known of the gap at the start
+FIRST_C_LOW = 0.1  # inner residuals relative to the accuracy, so that the gradient errs by less than the gap
+SHIFT_SHARE = 0.1  # of mu |y - y0| in the accuracy: small, because y0 moves as soon as x is that accurate
+TARGET_SHARE = 0.1  # of the target in the accuracy: at the solution nothing better is needed
+REFINED = 0.01  # factor on c_low while a gap is checked
+DISTRUST = 0.01  # share of the gradient's change in that check which counts as error of the refined gap
+NEXT_TARGET = 0.1  # factor on the target once it is reached: the certificate may need more than the method sees
+TARGET_ROUNDING = 100  # in units of rounding, the smallest target
+TIGHTER = 0.1  # factor on c_low when the inner solves prove too rough
+LEAST_C_LOW = 1e-8  # after a gap that a check did not confirm
+LEAST_C_LOW_TRIALS = 1e-6  # after trials that failed, which more often have another reason
+
+# --- the centre y0 and the weight mu ----------------------------------------------------------------------------------
+STATIONARY = 0.3  # x gap relative to mu |y - y0| at which the centre moves; a smaller one is wasted on this centre
+STATIONARY_TARGET = 0.5  # share of the target at which the x gap is small enough for any centre
+STALE = 100  # steps of x at one centre: f_mu is too hard to minimise, mu too small
+MU_FACTOR = 4  # of one change of mu
+SLOW = 30  # more steps of x at one centre call for a larger mu, with which f_mu is smoother
+QUICK = 10  # as few steps of x allow a smaller mu, with which centres move further
+LITTLE_PROGRESS = 0.5  # of mu |y - y0| from centre to centre: a factor above this calls for a smaller mu
+LEAST_MU, MOST_MU = 1e-6, 1e12  # relative to the first mu
+IDLE = 40  # centres without a smaller gap: they go round in circles
+SMALLER_GAP = 0.9  # factor below the best gap that counts as smaller
+
+# --- the direction and length of a step of x --------------------------------------------------------------------------
+PAIRS = 20  # of L-BFGS: a quarter fewer oracle calls than with 5
+PAIR_CURVATURE = 1e-12  # <s, q> relative to |s| |q|; below, the curvature is rounding
+FACE_CURVATURE = 1e-10  # the same inside the face, where s and q are shorter
+STEEP = 1e-6  # slope of a quasi-Newton direction d, relative to |d| and the x gap: enough for descent to be certain
+TAU_LIMITS = 1e-10, 1e10  # bounded on both sides, as convergence requires
+TAU_GROWTH = 4  # after a step that met no curvature
+MOST_GROWN_TAU = 1e8
+SHORT_TAU = 0.5  # the short step of Barzilai and Borwein is taken where it is below this share of the long one
+TAU_AFTER_FAILURE = 0.1  # factor after a line search without success
+
+# --- the line search --------------------------------------------------------------------------------------------------
+HISTORY = 10  # values of f_mu, of which a step has to beat only the largest: spectral steps are not monotone
+DECREASE = 1e-4  # share of the decrease promised by the slope that is enough
+HIDDEN = 1e-8  # a promised decrease below this share of |f_mu| may be lost in rounding
+HIDDEN_RISE = 1e-9  # a rise by this share of |f_mu| may be rounding
+HIDDEN_SLOPE = 0.8  # slope at the end of such a step relative to that at its start: at most a little past the minimum
+SHORTEN = 0.1, 0.5  # limits of the factor on a step that failed
+MOST_TRIALS = 30
+QUASI_NEWTON_TRIALS = 3  # then the projected gradient step has its turn
+RECHECKS = 8, 16, 24  # trials after which x is evaluated again: its gradient may not be what the values say
+
+# --- the inner solves -------------------------------------------------------------------------------------------------
+FIRST_RESIDUAL = 1e-2  # of theta and w at the start, times min(1, mu_g)
+LANCZOS_PRODUCTS = 32  # spent on an estimate of mu_g
+ROUNDING = 50  # in units of rounding, the smallest residual that is asked for
+Y_SHARE = 0.1  # residual of y relative to that of theta: y is cheaper, as it needs no product with the Hessian
+NEWTON_STEPS = 50
+NEWTON_SHARE = 0.5  # of the target for |g_theta|, left to the linear system: the rest is for what Newton neglects
+NEWTON_RELATIVE = 1e-3  # residual of that system relative to its right side: three digits a step are enough
+ASCENT_STEPS = 200
+LINEAR_ROUNDING = 1e3  # in units of rounding, a change of f_y that is none: f is linear in y as far as can be seen
+
+# --- what helps them --------------------------------------------------------------------------------------------------
+RECALLED = 10  # evaluations from which the next solve extrapolates
+RECALLED_ENTRIES = 2**25  # in all of them, 256 MB; beyond, a solve begins where the last one ended
+RECALL_ROUNDING = 1e4  # in units of rounding, added to normal equations that may be singular
+FREE_PRODUCTS = 2  # that a solve takes even with the best preconditioner
+
+# --- the first mu -----------------------------------------------------------------------------------------------------
+FAR = 1e6  # length of a step along a gradient that ends beyond the border of a set
+PROBE = 0.1  # share of the way to the border of X
+PROBE_RESIDUAL = 0.1  # of theta at the probe, relative to g_theta before the solve: a rough f_y is enough
+LEAST_FIRST_MU = 1e-8  # where f_y is zero at both places
+
+# --- coordinates ------------------------------------------------------------------------------------------------------
+FULL_SVD = 128  # columns of a matrix above which a full decomposition costs more than its leading part
+RANK_SHARE = 8  # columns for each triple of the leading part
+LEAST_RANK, MOST_RANK = 16, 40  # triples of the leading part
+MOST_ATOMS = 128  # slots for the atoms of a block
+ATOM_BYTES = 2**27  # memory for them
+WORTH_A_SLOT = 2.0  # gap of a new vertex relative to the gap within the atoms at hand
+
+# --- what to divide by in place of 0 ----------------------------------------------------------------------------------
+TINY = 1e-30  # a length
+TINIEST = 1e-300  # a square, or an entry of a gradient
