@@ -57,6 +57,7 @@ _RANGES = {
     "sigma": (0.0, False, np.inf),
     "mu": (0.0, True, np.inf),
 }
+NAMES = tuple(_RANGES)
 
 
 def as_schedule(value) -> Schedule | None:
@@ -84,10 +85,8 @@ class StepSizes(eqx.Module):
     mu: Schedule | None = eqx.field(converter=as_schedule, default=None)
 
     def __check_init__(self):
-        for name, (least, inclusive, most) in _RANGES.items():
-            schedule = getattr(self, name)
-            if schedule is None:
-                continue
+        for name, schedule in self.given.items():
+            least, inclusive, most = _RANGES[name]
             try:
                 shape = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32)).shape
             except Exception as error:
@@ -113,6 +112,11 @@ class StepSizes(eqx.Module):
                 ceiling = "infinity)" if most == np.inf else f"{most:g}]"
                 raise ValueError(f"StepSizes: {name} must lie in {bracket}{least:g}, {ceiling}, given {first} at k = 0")
 
+    @property
+    def given(self) -> dict[str, Schedule]:
+        """The step sizes that are there, by name."""
+        return {name: schedule for name, schedule in vars(self).items() if schedule is not None}
+
     def at(self, k: Array) -> dict[str, Array]:
         """The numbers in force at step k, by name."""
-        return {name: schedule(k) for name, schedule in vars(self).items() if schedule is not None}
+        return {name: schedule(k) for name, schedule in self.given.items()}

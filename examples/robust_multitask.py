@@ -13,15 +13,6 @@ jax.config.update("jax_enable_x64", True)  # the choice of a program, never of a
 STEPS = 10_000
 
 
-def step_sizes(problem: bs.Problem) -> dict[str, bs.methods.Method]:
-    """Section 6: alpha = eta = 2 / (mu_g + L_g), sigma = 1 / mu, and gamma, mu, tau for each method."""
-    lower = 2 / float(problem.constants.mu_g + problem.constants.L_g)
-    mu_opf, mu_fp = STEPS ** (-1 / 3), STEPS ** (-1 / 4)
-    opf = bs.StepSizes(alpha=lower, eta=lower, gamma=STEPS ** (-2 / 3), sigma=1 / mu_opf, mu=mu_opf)
-    fp = bs.StepSizes(alpha=lower, eta=lower, gamma=STEPS ** (-1 / 2), tau=0.7, sigma=1 / mu_fp, mu=mu_fp)
-    return {"i-BRPD:OPF": bs.methods.OneSidedProjectionFree(opf), "i-BRPD:FP": bs.methods.FullyProjected(fp)}
-
-
 def main() -> None:
     from rich.console import Console
     from rich.table import Table
@@ -34,7 +25,8 @@ def main() -> None:
     console.print(
         f"at the start: gap {float(at_start.gap):.2e}, worst-task validation loss {float(at_start.worst_value):.5f}\n"
     )
-    methods = step_sizes(problem)
+    kinds = {"i-BRPD:OPF": bs.methods.OneSidedProjectionFree, "i-BRPD:FP": bs.methods.FullyProjected}
+    methods = {name: kind.default(problem, STEPS) for name, kind in kinds.items()}
     results = {name: bs.solve(problem, start, method, max_steps=STEPS) for name, method in methods.items()}
 
     table = Table(

@@ -1,4 +1,4 @@
-"""The flow line, kept true: problem -> sets, oracle -> schedules, methods -> solve -> certificate -> report."""
+"""The flow line, kept true: what each module may import, and that README and CONTRIBUTING state the same line."""
 
 import ast
 import importlib
@@ -12,6 +12,7 @@ import pytest
 import bisaddle
 
 ROOT = Path(__file__).parents[1] / "bisaddle"
+LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -> run -> report"
 
 # layer: the layers it may import, itself always; "methods.base" allows that one module of a layer.
 # A layer is a module or a subpackage directly under bisaddle/.
@@ -126,6 +127,14 @@ def test_the_table_has_no_cycle_but_the_lazy_ones():
         ready = {layer for layer, names in edges.items() if layer not in placed and names <= placed}
         assert ready, f"these layers import one another: {sorted(set(edges) - placed)}"
         placed |= ready
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+def test_the_pages_state_the_line_of_the_table(page):
+    assert LINE in (ROOT.parent / page).read_text(encoding="utf-8")
+    order = LINE.replace(",", " ->").split(" -> ")
+    for i, layer in enumerate(order[:-1]):  # report draws columns, and may be imported by a run
+        assert not ALLOWED[layer] & set(order[i + 1 : -1]) - {"theory"}, layer
 
 
 def test_certificates_stand_apart_from_methods_and_the_loop():

@@ -1,6 +1,5 @@
 """A method from its name: the steps given, or the ones that its theory gives for the problem."""
 
-import inspect
 from typing import Any
 
 import click
@@ -15,7 +14,7 @@ def method_named(
     """None names the default, Adaptive."""
     from bisaddle.methods import Adaptive
     from bisaddle.methods.base import public_methods
-    from bisaddle.schedules import StepSizes
+    from bisaddle.schedules import NAMES, StepSizes
 
     given = pairs_of(steps, "--step", "gamma=0.1")
     if name is None or name.lower() == "adaptive":
@@ -23,41 +22,30 @@ def method_named(
             raise click.UsageError("--step and --nu are for a --method with step sizes; Adaptive has none")
         return Adaptive(tol)
     known = public_methods()
-    found = next((key for key in known if key.lower() == (name or "").lower()), None)
+    found = next((key for key in known if key.lower() == name.lower()), None)
     if found is None:
         raise click.BadParameter(f"no method is called {name!r}; there are {', '.join(known)}", param_hint="--method")
-    method = known[found]
-    if given:
-        if nu is not None:
-            raise click.UsageError("--nu scales the default steps; leave it out, or the --step options")
-        try:
-            chosen = StepSizes(**dict(given))
-        except TypeError as error:
-            symbols = ", ".join(inspect.signature(StepSizes).parameters)
-            raise click.BadParameter(f"{error}; the step sizes are {symbols}", param_hint="--step") from error
-        try:
-            return method(chosen)  # pyright: ignore[reportCallIssue]
-        except TypeError as error:
-            raise Failure(
-                f"{found} takes more than step sizes ({error}); leave --step out for its defaults", USAGE
-            ) from error
-    return _with_default_steps(found, method, problem, max_steps, nu)
-
-
-def _with_default_steps(name: str, method: Any, problem: Any, max_steps: int, nu: float | None) -> Any:
-    from bisaddle.theory.steps import steps_for
-
-    scale = 1.0 if nu is None else nu
-    paper = {"OneSidedProjectionFree": "opf", "FullyProjected": "fp"}.get(name)
-    if paper is not None:  # section 6
-        return method(steps_for(problem, paper, K=max_steps, regime="experiment", nu=scale).steps)
-    if hasattr(method, "with_default_steps"):
-        return method.with_default_steps(problem, max_steps, scale)
+    method: Any = known[found]
+    if not given:
+        return _with_default_steps(method, problem, max_steps, nu)
     if nu is not None:
-        raise click.UsageError(f"{name} takes its steps from constants, without a scale; leave --nu out")
-    needed = inspect.signature(method.from_constants).parameters
-    if "mu_x" in needed and needed["mu_x"].default is inspect.Parameter.empty:
-        raise Failure(
-            f"{name} needs mu_x, which the problem does not say; use it from Python, or another method", USAGE
-        )
-    return method.from_constants(problem.constants, **({"K": max_steps} if "K" in needed else {}))
+        raise click.UsageError("--nu scales the default steps; leave it out, or the --step options")
+    try:
+        chosen = StepSizes(**dict(given))
+    except TypeError as error:
+        raise click.BadParameter(f"{error}; the step sizes are {', '.join(NAMES)}", param_hint="--step") from error
+    try:
+        return method(chosen)
+    except TypeError as error:
+        words = f"{found} takes more than step sizes ({error}); leave --step out for its defaults"
+        raise Failure(words, USAGE) from error
+
+
+def _with_default_steps(method: Any, problem: Any, max_steps: int, nu: float | None) -> Any:
+    if nu is not None and not method.scaled:
+        raise click.UsageError(f"{method.name} takes its steps from constants, without a scale; leave --nu out")
+    if method.asks:
+        needed = ", ".join(method.asks)
+        words = f"{method.name} needs {needed}, which the problem does not say; use it from Python, or another method"
+        raise Failure(words, USAGE)
+    return method.default(problem, max_steps, 1.0 if nu is None else nu)

@@ -1,7 +1,7 @@
 """Method and State: one step, and nothing else. The loop, the clock and the certificate live elsewhere."""
 
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -11,17 +11,16 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import require_oracle
+from bisaddle.oracle.validate import check_problem_at, require_oracle
 from bisaddle.problem import Point, Problem
-from bisaddle.schedules import StepSizes
 from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.product import Product
+from bisaddle.trees import Number
 
 # steps written out in the body of the compiled loop, measured in benchmarks/loop.py
 UNROLL = 2
 
-
-# of a method that asks every block of x_set for one of the two
+# x_oracle of a method that is content when each block of x_set has one of the two
 EITHER = "project or lmo"
 
 
@@ -63,22 +62,49 @@ class State(eqx.Module):
     def point(self) -> Point:
         return Point(self.x, self.theta, self.y)
 
+    @property
+    def counted(self) -> dict[str, int]:
+        """Oracle calls so far, of the kinds whose number in a step is not known beforehand."""
+        return {}
 
-class Method(eqx.Module):
+    def extended(self, kind: type["S"], **more: Any) -> "S":
+        """This state as one of another kind, with the fields that it has besides."""
+        return kind(**vars(self), **more)
+
+
+S = TypeVar("S", bound=State)
+M = TypeVar("M", bound="Method")
+
+
+class Method(eqx.Module, Generic[S]):
     """init(problem, start) -> State, step(problem, state) -> State; both pure, for use in any jit, scan or vmap.
 
     A method is a pytree: pass it as an argument, and its numbers are traced; jax.jit(method.step) compiles them in.
-    A method checks in `check` that it can work on a problem, before anything compiles; `about` says which those are,
-    `y_oracle` what it asks of y_set.
+    A method says in `about` which problems it is for, in `y_oracle` what it asks of y_set, and in `first` and `step`
+    what it does; that it can work on a problem is checked here, before anything compiles.
     """
 
-    name: ClassVar[str] = ""
+    name: ClassVar[str] = ""  # that of the class, for a class with an `about`
     about: ClassVar[About]
     y_oracle: ClassVar[str] = "project"
-    look_every: ClassVar[int] = 1000  # steps between two records of solve, at most, unless the user says otherwise
+    scaled: ClassVar[bool] = False  # whether `default` takes a nu
+    asks: ClassVar[tuple[str, ...]] = ()  # what `default` has to be told, since no problem says it
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "about" in vars(cls) and "name" not in vars(cls):
+            cls.name = cls.__name__
 
     def __hash__(self) -> int:
         return trees.content_hash(self)
+
+    @classmethod
+    def default(cls: type[M], problem: Problem, K: Number = 10_000, nu: Number = 1.0, **options: Any) -> M:
+        """The method with its default step sizes for K steps on this problem, those of x and y scaled by nu.
+
+        options: as the class takes them; of the step sizes too, in place of the default ones.
+        """
+        return cls(**options)
 
     @classmethod
     def refusal(cls, problem: Problem) -> str:
@@ -89,13 +115,29 @@ class Method(eqx.Module):
         """Raise ValueError if the problem lacks an oracle, or the method a step size, that the steps will need."""
         require_solvable(self, problem)
 
-    def init(self, problem: Problem, start: Point) -> State:
+    def check_start(self, problem: Problem, start: Point) -> None:
+        """Raise ValueError if the method cannot begin there."""
+
+    def init(self, problem: Problem, start: Point) -> S:
+        """The state before the first step, after all checks."""
+        check_problem_at(problem, start)
+        self.check(problem)
+        self.check_start(problem, start)
+        x, theta, y = (unaliased(tree) for tree in (start.x, start.theta, start.y))
+        return self.first(problem, State(counter(), x, theta, y, self.first_w(theta)))
+
+    def first(self, problem: Problem, state: State) -> S:
+        """The state before the first step, from what every state has."""
+        return cast(S, state)
+
+    def first_w(self, theta: PyTree) -> PyTree:
+        """w before the first step."""
+        return trees.zeros_like(theta)
+
+    def step(self, problem: Problem, state: S) -> S:
         raise NotImplementedError
 
-    def step(self, problem: Problem, state: State) -> State:
-        raise NotImplementedError
-
-    def counts(self, problem: Problem, state: State) -> Counts:
+    def counts(self, problem: Problem, state: S) -> Counts:
         """Oracle calls made up to this state."""
         raise NotImplementedError
 
@@ -121,7 +163,7 @@ class Look(NamedTuple):
         return self.x_gap + self.y_gap
 
 
-class HostMethod(Method):
+class HostMethod(Method[State]):
     """A method that decides much and steps seldom: plain Python over compiled kernels, instead of a pure step.
 
     looks(problem, kernels, x, theta, y) yields a Look after every step, for ever. Its decisions depend on numbers that
@@ -151,9 +193,9 @@ def public_methods() -> dict[str, type[Method]]:
     """The methods of bs.methods by name: first those for every kind of problem, then kind by kind."""
     from bisaddle import methods  # which imports this module
 
-    named = {name: getattr(methods, name) for name in dir(methods)}
-    found = {name: value for name, value in named.items() if isinstance(value, type)}
-    public = [(name, value) for name, value in found.items() if issubclass(value, Method) and value is not Method]
+    named = [(name, getattr(methods, name)) for name in dir(methods)]
+    found = [(name, kind) for name, kind in named if isinstance(kind, type) and issubclass(kind, Method)]
+    public = [(name, kind) for name, kind in found if kind is not Method]
     return dict(
         sorted(public, key=lambda pair: (-len(pair[1].about.problems), pair[1].about.problems, pair[0].lower()))
     )
@@ -216,28 +258,6 @@ def require_solvable(method: Method, problem: Problem) -> None:
         instead = f"use a y_set that has {method.y_oracle}" + (f", or {names}" if names else "")
         require_oracle(problem.y_set, method.y_oracle, method.name, "y", instead)
     raise ValueError(f"{method.name} {method.refusal(problem)}" + (f", or use {names}" if names else ""))
-
-
-def require_steps(
-    method: str, steps: StepSizes, always: tuple[str, ...], together: tuple[tuple[str, ...], ...]
-) -> None:
-    """At construction: every step size in `always`; of each group in `together` all or none."""
-    if not isinstance(steps, StepSizes):
-        raise ValueError(f"{method} takes bs.StepSizes(...), given {type(steps).__name__}")
-    given = [name for name, schedule in vars(steps).items() if schedule is not None]
-    for group in (always, *together):
-        lacking = [name for name in group if name not in given]
-        if lacking and (group is always or len(lacking) < len(group)):
-            raise ValueError(f"{method} needs the step sizes {', '.join(lacking)}, given {', '.join(given) or 'none'}")
-
-
-def require_group(method: str, steps: StepSizes, group: tuple[str, ...], part: str) -> None:
-    """Against a problem: the step sizes of a part (lower level, max player) that the problem has."""
-    lacking = [name for name in group if getattr(steps, name) is None]
-    if lacking:
-        raise ValueError(
-            f"{method} needs the step sizes {', '.join(lacking)} for a problem with a {part}; add them to StepSizes"
-        )
 
 
 def counter() -> Array:

@@ -1,22 +1,19 @@
 """IBCG and SBFW: bilevel methods that move x by a linear minimisation oracle."""
 
-from typing import ClassVar
+from typing import Any
 
-import equinox as eqx
 from jaxtyping import PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import About, Counts, Method, State, counter, require_steps, unaliased
-from bisaddle.methods.momentum import corrected
-from bisaddle.methods.neumann import NeumannMethod, NeumannState
-from bisaddle.methods.sampled import as_rate, first_key, horizon, lower_step, step_keys
-from bisaddle.oracle.validate import check_problem_at
-from bisaddle.problem import Point, Problem
-from bisaddle.schedules import Power, Schedule, StepSizes
-from bisaddle.trees import Number
+from bisaddle.methods.base import Counts, State, unaliased
+from bisaddle.methods.momentum import RecursiveMethod, RecursiveState
+from bisaddle.methods.sampled import step_keys
+from bisaddle.methods.stepped import BILEVEL, SteppedMethod
+from bisaddle.problem import Problem
+from bisaddle.schedules import Power
 
 
-class IBCG(Method):
+class IBCG(SteppedMethod[State]):
     """Inexact bilevel conditional gradient: OneSidedProjectionFree without the max player.
 
         w+     = w - eta (g_theta_theta w - f_theta),           w_0 = theta_0
@@ -31,25 +28,17 @@ class IBCG(Method):
     logarithms if F is convex, gamma = log K / K; alpha = 2 / (mu_g + L_g), eta below that  [AJMY23].
     """
 
-    steps: StepSizes
-    name: ClassVar[str] = "IBCG"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
+    about = BILEVEL._replace(
         x_oracle="lmo",
-        loops="single",
-        second_order="1 HVP + 1 cross",
         complexity="eps^-2 to a Frank-Wolfe gap of eps; eps^-1 if F is convex",
         steps="AJMY23, nonconvex",
         reference="AJMY23",
     )
+    needs = ("alpha", "eta", "gamma")
+    each = Counts(gradients=2, hvps=1, cross_products=1, lmos=1)
 
-    def __check_init__(self):
-        require_steps(self.name, self.steps, ("alpha", "eta", "gamma"), ())
-
-    def init(self, problem: Problem, start: Point) -> State:
-        check_problem_at(problem, start)
-        self.check(problem)
-        return State(counter(), unaliased(start.x), unaliased(start.theta), None, unaliased(start.theta))
+    def first_w(self, theta: PyTree) -> PyTree:
+        return unaliased(theta)
 
     def step(self, problem: Problem, state: State) -> State:
         x, theta, w = state.x, state.theta, state.w
@@ -61,26 +50,14 @@ class IBCG(Method):
         theta = trees.add_scaled(theta, -steps["alpha"], oracle.lower_gradient(problem, x, theta))
         return State(state.k + 1, x, theta, None, w)
 
-    def counts(self, problem: Problem, state: State) -> Counts:
-        return Counts(gradients=2, hvps=1, cross_products=1, lmos=1).times(int(state.k))
-
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0) -> "IBCG":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = eta = 2 / (mu_g + L_g), gamma = nu K^(-1/2), at most 1  [AJMY23]."""
-        K, nu = horizon(K, nu)
-        lower = lower_step(cls.name, problem)
-        return cls(StepSizes(alpha=lower, eta=lower, gamma=min(1.0, nu * K ** (-1 / 2))))
+        lower = cls.lower_step(problem)
+        return {"alpha": lower, "eta": lower, "gamma": min(1.0, nu * K ** (-1 / 2))}
 
 
-class SBFWState(NeumannState):
-    """State with the last direction d and the point it was taken at."""
-
-    d: PyTree
-    old_x: PyTree
-    old_theta: PyTree
-
-
-class SBFW(NeumannMethod):
+class SBFW(RecursiveMethod[RecursiveState]):
     """Stochastic bilevel Frank-Wolfe: a recursive gradient estimate, and a linear minimisation oracle for x.
 
         d      = Gx + (1 - momentum) (d_old - Gx_old),           Gx = f_x - g_theta_x v,    d = Gx at the first step
@@ -94,48 +71,31 @@ class SBFW(NeumannMethod):
     Promises: Frank-Wolfe gap <= eps in eps^-4 samples; F - min F <= eps in eps^-3 if F is convex  [ABTR22].
     """
 
-    momentum: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "momentum"), kw_only=True)
-    name: ClassVar[str] = "SBFW"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
+    about = BILEVEL._replace(
         x_oracle="lmo",
-        loops="single",
         second_order="2 (N - 1) HVPs + 2 cross, N about 9 kappa",
         complexity="eps^-4 samples to a Frank-Wolfe gap of eps; eps^-3 if F is convex",
         steps="exponents of ABTR22, nonconvex, from 2 / (mu_g + L_g)",
         reference="ABTR22",
     )
+    needs = ("alpha", "gamma")
+    each = Counts(gradients=3, cross_products=2, lmos=1)
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "gamma")
+    def first(self, problem: Problem, state: State) -> RecursiveState:
+        return self.begun(state, RecursiveState)
 
-    def init(self, problem: Problem, start: Point) -> SBFWState:
-        self.check_start(problem, start)
-        x, theta, old_x, old_theta = (unaliased(tree) for tree in (start.x, start.theta, start.x, start.theta))
-        rest = (trees.zeros_like(theta), first_key(self.seed), counter(), trees.zeros_like(x), old_x, old_theta)
-        return SBFWState(counter(), x, theta, None, *rest)
-
-    def step(self, problem: Problem, state: SBFWState) -> SBFWState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: RecursiveState) -> RecursiveState:
         x, theta, k = state.x, state.theta, state.k
         steps = self.steps.at(k)
         keys = step_keys(state, 4)
-        Gx, _, v, products = self.hypergradient(problem, x, theta, None, keys[1:])
-        Gx_old, _, _, more = self.hypergradient(problem, state.old_x, state.old_theta, None, keys[1:])
-        d = corrected(Gx, Gx_old, state.d, self.momentum(k), k)
+        d, v, products = self.direction(problem, state, keys[1:])
         new_x = trees.mix(steps["gamma"], problem.x_set.lmo(d), x)
         g_theta = oracle.lower_gradient(self.sampler.for_lower(problem, keys[0]), x, theta)
         new_theta = trees.add_scaled(theta, -steps["alpha"], g_theta)
-        rest = (v, state.key, state.products + products + more, d, x, theta)
-        return SBFWState(k + 1, new_x, new_theta, None, *rest)
-
-    def counts(self, problem: Problem, state: SBFWState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        k = int(state.k)
-        return Counts(3 * k, int(state.products), 2 * k, 0, k)
+        return RecursiveState(k + 1, new_x, new_theta, None, v, state.key, products, d, x, theta)
 
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "SBFW":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = 2 / (mu_g + L_g) (k+1)^(-1/2), momentum = (k+1)^(-1/2), gamma = nu K^(-3/4), at most 1  [ABTR22]."""
-        K, nu = horizon(K, nu)
-        steps = StepSizes(alpha=Power(lower_step(cls.name, problem), -1 / 2), gamma=min(1.0, nu * K ** (-3 / 4)))
-        options.setdefault("momentum", Power(1.0, -1 / 2))
-        return cls(steps, **options)
+        alpha, gamma = Power(cls.lower_step(problem), -1 / 2), min(1.0, nu * K ** (-3 / 4))
+        return {"alpha": alpha, "gamma": gamma, "momentum": Power(1.0, -1 / 2)}

@@ -7,24 +7,21 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle import trees
-from bisaddle.methods.base import About, Counts, State, unaliased
-from bisaddle.methods.saddle import CentredState, SaddleMethod, ascend, descend, gradients, lipschitz, numbers_of
-from bisaddle.problem import Constants, Point, Problem
+from bisaddle.methods.base import Counts, State, unaliased
+from bisaddle.methods.saddle import CentredMethod, CentredState, SaddleMethod, gradients, lipschitz, numbers_of
+from bisaddle.methods.stepped import SADDLE, ascend, descend
+from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import Power, Schedule, StepSizes
 from bisaddle.sets.base import Leaf, as_leaf, traced
 from bisaddle.trees import Number
 
 
-class _DescentAscent(SaddleMethod):
+class _DescentAscent(CentredMethod):
     """What simultaneous and alternating GDA share: everything but the x at which f_y is taken."""
 
     alternating: ClassVar[bool]
 
-    def init(self, problem: Problem, start: Point) -> CentredState:
-        state = self.begin(problem, start)
-        return CentredState(**vars(state), y0=unaliased(start.y))
-
-    def step(self, problem: Problem, state: CentredState) -> CentredState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: CentredState) -> CentredState:
         old_x, y, y0 = state.x, state.y, state.y0
         steps = self.steps.at(state.k)
         f_x, f_y = gradients(problem, old_x, y)
@@ -50,18 +47,13 @@ class GDA(_DescentAscent):
     paper has X = R^n; the strongly convex rate is the textbook's of a projected strongly monotone operator.
     """
 
-    name: ClassVar[str] = "GDA"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="none",
+    about = SADDLE._replace(
         complexity="eps^-6 to |grad max_y f| <= eps; eps^-2 if strongly concave; linear if convex too",
         steps="GDA.from_constants: LJJ20; mu/L^2 if strongly convex too",
         reference="LJJ20",
     )
-    alternating: ClassVar[bool] = False
-    each: ClassVar[Counts] = Counts(gradients=1, projections=2)
+    alternating = False
+    each = Counts(gradients=1, projections=2)
 
     @classmethod
     def from_constants(cls, constants: Constants, *, mu_x: Number = 0.0) -> "GDA":
@@ -70,7 +62,7 @@ class GDA(_DescentAscent):
         mu_x > 0     tau = sigma = min(mu_x, mu_y) / L^2
         else         tau = 1 / (16 (kappa + 1)^2 L),   sigma = 1 / L          [LJJ20, Theorem 4.4, from memory]
         """
-        L, (mu_y,) = lipschitz("GDA", constants), numbers_of("GDA", constants, "mu_y")
+        L, (mu_y,) = lipschitz(cls.name, constants), numbers_of(cls.name, constants, "mu_y")
         if not mu_y > 0:
             raise ValueError(
                 f"GDA.from_constants needs mu_y > 0, given {mu_y}: with f merely concave in y no constant step "
@@ -91,30 +83,19 @@ class AlternatingGDA(_DescentAscent):
     The line of mu falls away where it is not given.
     Needs: projections on x_set and y_set; tau, sigma; mu if wanted.
     Promises: linear, near-optimal O(kappa log 1/eps) steps locally, if strongly convex-concave without active
-    constraints  [ZWLG22]; bounded but not convergent on bilinear f.
+    constraints  [ZWLG22]; bounded but not convergent on bilinear f. The default step 1 / (2 L) is from memory.
     """
 
-    name: ClassVar[str] = "AlternatingGDA"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="none",
+    about = SADDLE._replace(
         complexity="kappa log(1/eps) locally, to a distance of eps, if strongly convex-concave",
         steps="AlternatingGDA.from_constants: 1/(2 L) (ZWLG22)",
         reference="ZWLG22",
     )
-    alternating: ClassVar[bool] = True
-    each: ClassVar[Counts] = Counts(gradients=2, projections=2)
-
-    @classmethod
-    def from_constants(cls, constants: Constants) -> "AlternatingGDA":
-        """tau = sigma = 1 / (2 L), L the Lipschitz constant of (f_x, f_y)  [ZWLG22, from memory]."""
-        step = 1 / (2 * lipschitz("AlternatingGDA", constants))
-        return cls(StepSizes(tau=step, sigma=step))
+    alternating = True
+    each = Counts(gradients=2, projections=2)
 
 
-class AGP(SaddleMethod):
+class AGP(SaddleMethod[State]):
     """Alternating gradient projection: regularisations towards 0 that fade out.
 
         x+ = P_X(x - tau (f_x(x, y) + b x))                        tau = 1 / beta_k,   b = b_k
@@ -129,18 +110,13 @@ class AGP(SaddleMethod):
     """
 
     b: Schedule | None = eqx.field(converter=lambda value: StepSizes(mu=value).mu, default=None)
-    needs: ClassVar[tuple[str, ...]] = ("tau", "sigma", "mu")
-    name: ClassVar[str] = "AGP"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="none",
+    needs = ("tau", "sigma", "mu")
+    about = SADDLE._replace(
         complexity="eps^-4 to a gradient mapping of eps; eps^-2 if strongly concave in y",
         steps="AGP.from_constants: exponents of XZXL23, constants ours",
         reference="XZXL23",
     )
-    each: ClassVar[Counts] = Counts(gradients=2, projections=2)
+    each = Counts(gradients=2, projections=2)
 
     def step(self, problem: Problem, state: State) -> State:
         x, y = state.x, state.y
@@ -160,7 +136,7 @@ class AGP(SaddleMethod):
         mu_y > 0     tau = 1 / (16 (kappa + 1)^2 L),   sigma = 1 / (2 L),   mu = 0
         mu_y = 0     tau = (k + 1)^(-1/2) / (8 L),     sigma = 1 / (2 L),   mu = L (k + 1)^(-1/4)
         """
-        L, (mu_y,) = lipschitz("AGP", constants), numbers_of("AGP", constants, "mu_y")
+        L, (mu_y,) = lipschitz(cls.name, constants), numbers_of(cls.name, constants, "mu_y")
         if mu_y > 0:
             return cls(StepSizes(tau=1 / (16 * (L / mu_y + 1) ** 2 * L), sigma=1 / (2 * L), mu=0.0))
         return cls(StepSizes(tau=Power(1 / (8 * L), -1 / 2), sigma=1 / (2 * L), mu=Power(L, -1 / 4)))
@@ -172,7 +148,7 @@ class SmoothedState(State):
     z: PyTree
 
 
-class SmoothedGDA(SaddleMethod):
+class SmoothedGDA(SaddleMethod[SmoothedState]):
     """Alternating GDA on f + p/2 |x - z|^2, z following x slowly.
 
         x+ = P_X(x - tau (f_x(x, y) + p (x - z))),                 z_0 = x_0
@@ -188,17 +164,12 @@ class SmoothedGDA(SaddleMethod):
 
     p: Leaf = eqx.field(converter=lambda v: as_leaf(v, "SmoothedGDA p"))
     beta: Leaf = eqx.field(converter=lambda v: as_leaf(v, "SmoothedGDA beta"))
-    name: ClassVar[str] = "SmoothedGDA"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="none",
+    about = SADDLE._replace(
         complexity="eps^-4 to a gap of eps; eps^-2 for the maximum of finitely many functions",
         steps="SmoothedGDA.from_constants: conditions of ZXSL20",
         reference="ZXSL20",
     )
-    each: ClassVar[Counts] = Counts(gradients=2, projections=2)
+    each = Counts(gradients=2, projections=2)
 
     def __check_init__(self):
         for name, value in (("p", self.p), ("beta", self.beta)):
@@ -209,11 +180,10 @@ class SmoothedGDA(SaddleMethod):
                 allowed = ">= 0" if name == "p" else "in (0, 1]"
                 raise ValueError(f"SmoothedGDA: {name} must be a finite number {allowed}, given {number}")
 
-    def init(self, problem: Problem, start: Point) -> SmoothedState:
-        state = self.begin(problem, start)
-        return SmoothedState(**vars(state), z=unaliased(start.x))
+    def first(self, problem: Problem, state: State) -> SmoothedState:
+        return state.extended(SmoothedState, z=unaliased(state.x))
 
-    def step(self, problem: Problem, state: SmoothedState) -> SmoothedState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: SmoothedState) -> SmoothedState:
         x, y, z = state.x, state.y, state.z
         steps = self.steps.at(state.k)
         Gx = trees.add_scaled(gradients(problem, x, y)[0], self.p, trees.subtract(x, z))
@@ -231,7 +201,7 @@ class SmoothedGDA(SaddleMethod):
 
         From memory; without alpha in the last fraction, as some notes have it, the units do not fit.
         """
-        L = lipschitz("SmoothedGDA", constants)
+        L = lipschitz(cls.name, constants)
         p = 4 * L
         c = 0.5 / (p + L)
         alpha = 0.5 * min(1 / (11 * L), (c * (p - L)) ** 2 / (4 * L * (1 + c * (p - L)) ** 2))

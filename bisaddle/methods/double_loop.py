@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from math import isqrt
-from typing import ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,11 +11,11 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import About, Counts, Method, State, counter, require_steps, unaliased
-from bisaddle.methods.sampled import as_positive, horizon, lower_step
-from bisaddle.oracle.validate import check_problem_at
-from bisaddle.problem import Point, Problem
-from bisaddle.schedules import Power, Schedule, StepSizes, as_schedule
+from bisaddle.methods.base import Counts, State, counter
+from bisaddle.methods.sampled import as_positive
+from bisaddle.methods.stepped import BILEVEL, BILEVEL_SADDLE, SteppedMethod, ascend, descend
+from bisaddle.problem import Problem
+from bisaddle.schedules import Power, Schedule, as_schedule
 from bisaddle.sets.base import Leaf
 from bisaddle.trees import Number
 
@@ -26,30 +26,38 @@ class CountedState(State):
     gradients: Array
     products: Array
 
-
-class _InnerLoops(Method):
-    """What the double loops share: step sizes, and a state that counts."""
-
-    steps: StepSizes
-
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "tau")
-
-    def __check_init__(self):
-        require_steps(self.name, self.steps, self.used_steps(), ())
-
-    def init(self, problem: Problem, start: Point) -> CountedState:
-        check_problem_at(problem, start)
-        self.check(problem)
-        x, theta, y = (unaliased(tree) for tree in (start.x, start.theta, start.y))
-        return CountedState(counter(), x, theta, y, trees.zeros_like(theta), counter(), counter())
-
-    def counts(self, problem: Problem, state: CountedState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        k = int(state.k)
-        return Counts(int(state.gradients), int(state.products), k, k, 0)
+    @property
+    def counted(self) -> dict[str, int]:
+        return {"gradients": int(self.gradients), "hvps": int(self.products)}
 
 
-def descend(problem: Problem, x: PyTree, theta: PyTree, alpha: Array, count: Array | int) -> PyTree:
+class _InnerLoops(SteppedMethod[CountedState]):
+    """What the double loops share: a state that counts, and default steps that are tuned by nu alone."""
+
+    needs = ("alpha", "tau")
+    each = Counts(cross_products=1, projections=1)
+
+    def first(self, problem: Problem, state: State) -> CountedState:
+        return state.extended(CountedState, gradients=counter(), products=counter())
+
+    def moved(
+        self, problem: Problem, state: CountedState, theta: PyTree, y: PyTree, gradients: Number, solved: tuple
+    ) -> CountedState:
+        """The state after the step of x; gradients: those that theta and y took, solved: tolerance and limit of w."""
+        x = state.x
+        f_x, f_theta, _ = oracle.upper_gradients(problem, x, theta, y)
+        w, products = linear_system(problem, x, theta, f_theta, state.w, *solved)
+        Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
+        x = descend(problem, x, self.steps.at(state.k)["tau"], Gx)
+        return CountedState(state.k + 1, x, theta, y, w, state.gradients + gradients + 1, state.products + products)
+
+    @classmethod
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
+        """alpha = 2 / (mu_g + L_g), tau = nu, and sigma = nu with a max player: baselines, tuned by nu."""
+        return {name: cls.lower_step(problem) if name == "alpha" else nu for name in cls.needs}
+
+
+def lower_descent(problem: Problem, x: PyTree, theta: PyTree, alpha: Array, count: Array | int) -> PyTree:
     """theta after `count` steps of gradient descent on g(x, .)."""
 
     def one(_, theta):
@@ -93,10 +101,15 @@ def linear_system(
     return conjugate_gradients(lambda w: oracle.hessian_product(problem, x, theta, w), rhs, start, tolerance, limit)
 
 
-def as_count(value, name: str, least: int = 1) -> int:
-    if not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, given {value}")
+def as_count(value: Any, name: str) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number >= 1, given {value}")
     return value
+
+
+def whole(name: str) -> Callable[[Any], int]:
+    """The converter of an option that is a whole number >= 1."""
+    return lambda value: as_count(value, name)
 
 
 def as_inner_steps(value, exponent: float) -> Schedule:
@@ -130,39 +143,25 @@ class DoubleLoop(_InnerLoops):
     """
 
     tolerance: Leaf = eqx.field(converter=_as_tolerance, default=1e-8)
-    limit: int = eqx.field(static=True, default=1000)
-    ascent_steps: int = eqx.field(static=True, default=1)
-    name: ClassVar[str] = "DoubleLoop"
-    about: ClassVar[About] = About(
-        problems=("bilevel saddle",),
-        x_oracle="project",
+    limit: int = eqx.field(static=True, converter=whole("limit"), default=1000)
+    ascent_steps: int = eqx.field(static=True, converter=whole("ascent_steps"), default=1)
+    about = BILEVEL_SADDLE._replace(
         loops="double",
         second_order="CG to the tolerance, about sqrt(kappa) log HVPs + 1 cross",
         complexity="none published; linear in outer steps if strongly convex-concave",
         steps="alpha = 2 / (mu_g + L_g); tau and sigma by hand",
         reference="JYL21",
     )
+    needs = ("alpha", "tau", "sigma")
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "tau", "sigma")
-
-    def __check_init__(self):
-        as_count(self.limit, "limit")
-        as_count(self.ascent_steps, "ascent_steps")
-
-    def step(self, problem: Problem, state: CountedState) -> CountedState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: CountedState) -> CountedState:
         x, y = state.x, state.y
         steps = self.steps.at(state.k)
         theta, gradients = self.solve_lower(problem, x, state.theta, steps["alpha"])
         for _ in range(self.ascent_steps):
             f_y = oracle.upper_gradients(problem, x, theta, y)[2]
-            y = problem.y_set.prox(trees.add_scaled(y, steps["sigma"], f_y), steps["sigma"])  # pyright: ignore[reportOptionalMemberAccess]
-        f_x, f_theta, _ = oracle.upper_gradients(problem, x, theta, y)
-        w, products = linear_system(problem, x, theta, f_theta, state.w, self.tolerance, self.limit)
-        Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
-        x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
-        gradients = state.gradients + gradients + self.ascent_steps + 1
-        return CountedState(state.k + 1, x, theta, y, w, gradients, state.products + products)
+            y = ascend(problem, y, steps["sigma"], f_y)
+        return self.moved(problem, state, theta, y, gradients + self.ascent_steps, (self.tolerance, self.limit))
 
     def solve_lower(self, problem: Problem, x: PyTree, theta: PyTree, alpha: Array) -> tuple[PyTree, Array]:
         """theta with |g_theta| <= tolerance, and the gradients it took."""
@@ -182,15 +181,8 @@ class DoubleLoop(_InnerLoops):
         )
         return theta, count + 1
 
-    def counts(self, problem: Problem, state: CountedState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        k = int(state.k)
-        return Counts(int(state.gradients), int(state.products), k, k * (1 + self.ascent_steps), 0)
-
-    @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "DoubleLoop":
-        """alpha = 2 / (mu_g + L_g), tau = sigma = nu: a baseline, tuned by nu."""
-        _, nu = horizon(K, nu)
-        return cls(StepSizes(alpha=lower_step(cls.name, problem), tau=nu, sigma=nu), **options)
+    def per_step(self, problem: Problem) -> Counts:
+        return Counts(cross_products=1, projections=1 + self.ascent_steps)
 
 
 class BA(_InnerLoops):
@@ -208,10 +200,7 @@ class BA(_InnerLoops):
     """
 
     inner_steps: Schedule = eqx.field(converter=lambda steps: as_inner_steps(steps, 1 / 4), default=None)
-    name: ClassVar[str] = "BA"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
+    about = BILEVEL._replace(
         loops="double",
         second_order="CG to rounding, about sqrt(kappa) log HVPs + 1 cross",
         complexity="eps^-2 upper, eps^-5/2 lower steps to a gradient norm of eps",
@@ -219,22 +208,10 @@ class BA(_InnerLoops):
         reference="GW18",
     )
 
-    def step(self, problem: Problem, state: CountedState) -> CountedState:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x = state.x
-        steps = self.steps.at(state.k)
+    def step(self, problem: Problem, state: CountedState) -> CountedState:
         t_k = jnp.ceil(self.inner_steps(state.k)).astype(jnp.int32)
-        theta = descend(problem, x, state.theta, steps["alpha"], t_k)
-        f_x, f_theta, _ = oracle.upper_gradients(problem, x, theta, None)
-        w, products = linear_system(problem, x, theta, f_theta, state.w, 0.0, 10 * trees.size(theta))
-        Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
-        x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
-        return CountedState(state.k + 1, x, theta, None, w, state.gradients + t_k + 1, state.products + products)
-
-    @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "BA":
-        """alpha = 2 / (mu_g + L_g), tau = nu, t_k = (k+1)^(1/4)."""
-        _, nu = horizon(K, nu)
-        return cls(StepSizes(alpha=lower_step(cls.name, problem), tau=nu), **options)
+        theta = lower_descent(problem, state.x, state.theta, self.steps.at(state.k)["alpha"], t_k)
+        return self.moved(problem, state, theta, None, t_k, (0.0, 10 * trees.size(theta)))
 
 
 class AID(_InnerLoops):
@@ -250,12 +227,9 @@ class AID(_InnerLoops):
     from memory.
     """
 
-    inner_steps: int = eqx.field(static=True, default=10)
-    cg_steps: int = eqx.field(static=True, default=10)
-    name: ClassVar[str] = "AID"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
+    inner_steps: int = eqx.field(static=True, converter=whole("inner_steps"), default=10)
+    cg_steps: int = eqx.field(static=True, converter=whole("cg_steps"), default=10)
+    about = BILEVEL._replace(
         loops="double",
         second_order="1 + cg_steps HVPs + 1 cross",
         complexity="eps^-2 to a gradient norm of eps",
@@ -263,26 +237,9 @@ class AID(_InnerLoops):
         reference="JYL21",
     )
 
-    def __check_init__(self):
-        as_count(self.inner_steps, "inner_steps")
-        as_count(self.cg_steps, "cg_steps")
-
-    def step(self, problem: Problem, state: CountedState) -> CountedState:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x = state.x
-        steps = self.steps.at(state.k)
-        theta = descend(problem, x, state.theta, steps["alpha"], self.inner_steps)
-        f_x, f_theta, _ = oracle.upper_gradients(problem, x, theta, None)
-        w, products = linear_system(problem, x, theta, f_theta, state.w, 0.0, self.cg_steps)
-        Gx = trees.subtract(f_x, oracle.cross_product(problem, x, theta, w))
-        x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
-        gradients = state.gradients + self.inner_steps + 1
-        return CountedState(state.k + 1, x, theta, None, w, gradients, state.products + products)
-
-    @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "AID":
-        """alpha = 2 / (mu_g + L_g), tau = nu: a baseline, tuned by nu."""
-        _, nu = horizon(K, nu)
-        return cls(StepSizes(alpha=lower_step(cls.name, problem), tau=nu), **options)
+    def step(self, problem: Problem, state: CountedState) -> CountedState:
+        theta = lower_descent(problem, state.x, state.theta, self.steps.at(state.k)["alpha"], self.inner_steps)
+        return self.moved(problem, state, theta, None, self.inner_steps, (0.0, self.cg_steps))
 
 
 class ITD(_InnerLoops):
@@ -298,11 +255,8 @@ class ITD(_InnerLoops):
     from memory.
     """
 
-    inner_steps: int = eqx.field(static=True, default=10)
-    name: ClassVar[str] = "ITD"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
+    inner_steps: int = eqx.field(static=True, converter=whole("inner_steps"), default=10)
+    about = BILEVEL._replace(
         loops="double",
         second_order="inner_steps HVPs + inner_steps cross",
         complexity="eps^-2 to a gradient norm of eps, up to a bias of inner_steps",
@@ -310,22 +264,18 @@ class ITD(_InnerLoops):
         reference="JYL21",
     )
 
-    def __check_init__(self):
-        as_count(self.inner_steps, "inner_steps")
-
-    def step(self, problem: Problem, state: CountedState) -> CountedState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: CountedState) -> CountedState:
         x, N = state.x, self.inner_steps
         steps = self.steps.at(state.k)
         unrolled = lambda x: self.unrolled(problem, x, state.theta, steps["alpha"])
         theta, pull_back = jax.vjp(unrolled, x)
         f_x, f_theta, _ = oracle.upper_gradients(problem, x, theta, None)
         Gx = trees.add_scaled(f_x, 1.0, pull_back(f_theta)[0])
-        x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
+        x = descend(problem, x, steps["tau"], Gx)
         return CountedState(state.k + 1, x, theta, None, None, state.gradients + N + 1, state.products + N)
 
-    def init(self, problem: Problem, start: Point) -> CountedState:
-        state = super().init(problem, start)
-        return CountedState(state.k, state.x, state.theta, None, None, state.gradients, state.products)
+    def first_w(self, theta: PyTree) -> PyTree:
+        return None
 
     def unrolled(self, problem: Problem, x: PyTree, theta: PyTree, alpha: Array) -> PyTree:
         """theta_N(x), in segments of about sqrt(N) steps."""
@@ -342,12 +292,5 @@ class ITD(_InnerLoops):
         theta = lax.scan(lambda theta, _: (segment(theta, x), None), theta, None, self.inner_steps // length)[0]
         return steps(theta, x, self.inner_steps % length) if self.inner_steps % length else theta
 
-    def counts(self, problem: Problem, state: CountedState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        counted = super().counts(problem, state)
-        return counted._replace(cross_products=counted.hvps)
-
-    @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "ITD":
-        """alpha = 2 / (mu_g + L_g), tau = nu: a baseline, tuned by nu."""
-        _, nu = horizon(K, nu)
-        return cls(StepSizes(alpha=lower_step(cls.name, problem), tau=nu), **options)
+    def per_step(self, problem: Problem) -> Counts:
+        return Counts(cross_products=self.inner_steps, projections=1)

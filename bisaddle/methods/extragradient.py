@@ -1,7 +1,5 @@
 """Methods that look ahead: extragradient, optimistic GDA, mirror-prox, primal-dual hybrid gradient."""
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,8 +7,9 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.methods.base import About, Counts, State, able, unaliased
-from bisaddle.methods.saddle import SaddleMethod, ascend, descend, gradients, lipschitz, numbers_of
+from bisaddle.methods.base import Counts, State, able, unaliased
+from bisaddle.methods.saddle import SaddleMethod, gradients, lipschitz, numbers_of
+from bisaddle.methods.stepped import SADDLE, ascend, descend
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, like, traced
@@ -18,7 +17,7 @@ from bisaddle.sets.product import Product
 from bisaddle.sets.simplex import Simplex
 
 
-class Extragradient(SaddleMethod):
+class Extragradient(SaddleMethod[State]):
     """A trial step, then the step with the gradients found there.
 
         u  = P_X(x - tau f_x(x, y)),        v  = P_Y(y + sigma f_y(x, y))
@@ -29,17 +28,12 @@ class Extragradient(SaddleMethod):
     Promises: converges if convex-concave  [Kor76]; O(kappa log 1/eps) steps if strongly convex-concave  [MOP20].
     """
 
-    name: ClassVar[str] = "Extragradient"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="none",
+    about = SADDLE._replace(
         complexity="eps^-1 to a duality gap of eps, averaged, if convex-concave; linear if strongly",
         steps="Extragradient.from_constants: 1/(2 L), within the 1/L of Kor76",
         reference="Kor76",
     )
-    each: ClassVar[Counts] = Counts(gradients=2, projections=4)
+    each = Counts(gradients=2, projections=4)
 
     def step(self, problem: Problem, state: State) -> State:
         x, y = state.x, state.y
@@ -50,12 +44,6 @@ class Extragradient(SaddleMethod):
         x, y = descend(problem, x, steps["tau"], f_x), ascend(problem, y, steps["sigma"], f_y)
         return State(state.k + 1, x, None, y, None)
 
-    @classmethod
-    def from_constants(cls, constants: Constants) -> "Extragradient":
-        """tau = sigma = 1 / (2 L)"""
-        step = 1 / (2 * lipschitz("Extragradient", constants))
-        return cls(StepSizes(tau=step, sigma=step))
-
 
 class OptimisticState(State):
     """State with the gradients at the iterate before."""
@@ -64,7 +52,7 @@ class OptimisticState(State):
     f_y: PyTree
 
 
-class OptimisticGDA(SaddleMethod):
+class OptimisticGDA(SaddleMethod[OptimisticState]):
     """Gradient descent ascent with the last change of the gradients added once more (forward-reflected-backward).
 
         x+ = P_X(x - tau_k f_x(x, y) - tau_{k-1} (f_x(x, y) - f_x(x-, y-))),              (x-, y-)_0 = (x, y)_0
@@ -77,23 +65,18 @@ class OptimisticGDA(SaddleMethod):
     constraints  [MOP20].
     """
 
-    name: ClassVar[str] = "OptimisticGDA"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="none",
+    about = SADDLE._replace(
         complexity="eps^-1 to a duality gap of eps, averaged, if convex-concave; linear if strongly",
         steps="OptimisticGDA.from_constants: 1/(4 L) (MOP20), within the 1/(2 L) of MT20",
         reference="MT20",
     )
-    each: ClassVar[Counts] = Counts(gradients=1, projections=2)
+    each = Counts(gradients=1, projections=2)
+    lengths = 4.0
 
-    def init(self, problem: Problem, start: Point) -> OptimisticState:
-        state = self.begin(problem, start)
-        return OptimisticState(**vars(state), f_x=trees.zeros_like(state.x), f_y=trees.zeros_like(state.y))
+    def first(self, problem: Problem, state: State) -> OptimisticState:
+        return state.extended(OptimisticState, f_x=trees.zeros_like(state.x), f_y=trees.zeros_like(state.y))
 
-    def step(self, problem: Problem, state: OptimisticState) -> OptimisticState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: OptimisticState) -> OptimisticState:
         x, y, k = state.x, state.y, state.k
         steps, last = self.steps.at(k), self.steps.at(jnp.maximum(k - 1, 0))
         f_x, f_y = gradients(problem, x, y)
@@ -103,12 +86,6 @@ class OptimisticGDA(SaddleMethod):
         Gy = trees.add_scaled(f_y, last["sigma"] / steps["sigma"], trees.subtract(f_y, old_y))
         x, y = descend(problem, x, steps["tau"], Gx), ascend(problem, y, steps["sigma"], Gy)
         return OptimisticState(k + 1, x, None, y, None, f_x, f_y)
-
-    @classmethod
-    def from_constants(cls, constants: Constants) -> "OptimisticGDA":
-        """tau = sigma = 1 / (4 L)"""
-        step = 1 / (4 * lipschitz("OptimisticGDA", constants))
-        return cls(StepSizes(tau=step, sigma=step))
 
 
 class MirrorProxState(State):
@@ -126,7 +103,7 @@ class MirrorProxState(State):
         return Point(self.x, self.theta, self.y) if self.total is None else Point(self.mean_x, None, self.mean_y)
 
 
-class MirrorProx(SaddleMethod):
+class MirrorProx(SaddleMethod[MirrorProxState]):
     """Extragradient in the geometry of the sets: multiplicative steps on simplices, projected ones elsewhere.
 
         u  = M_X(x, tau f_x(x, y)),        v  = M_Y(y, -sigma f_y(x, y))
@@ -138,32 +115,29 @@ class MirrorProx(SaddleMethod):
     start must be positive on simplices.
     Needs: projections on the parts of x_set and y_set that are no simplices; tau, sigma, their ratio constant in k.
     Promises: duality gap of the mean O(L / k) if convex-concave, L the Lipschitz constant in the norms of the maps
-    (l1 on simplices), tau = sigma <= 1 / L  [Nem04].
+    (l1 on simplices), tau = sigma <= 1 / L  [Nem04]. from_constants has the Euclidean L, which is at least that in l1
+    on simplices of radius at most 1.
     """
 
     average: bool = eqx.field(static=True, default=True)
-    name: ClassVar[str] = "MirrorProx"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="none",
+    about = SADDLE._replace(
         complexity="eps^-1 to a duality gap of eps, averaged",
         steps="MirrorProx.from_constants: 1/(2 L), within the 1/L of Nem04",
         reference="Nem04",
     )
-    each: ClassVar[Counts] = Counts(gradients=2, projections=4)
+    each = Counts(gradients=2, projections=4)
 
-    def init(self, problem: Problem, start: Point) -> MirrorProxState:
-        state = self.begin(problem, start)
+    def check_start(self, problem: Problem, start: Point) -> None:
         _require_positive("x", problem.x_set, start.x)
         _require_positive("y", problem.y_set, start.y)
-        if not self.average:
-            return MirrorProxState(**vars(state), mean_x=None, mean_y=None, total=None)
-        total = jnp.zeros((), trees.dtype_of(start.x))
-        return MirrorProxState(**vars(state), mean_x=unaliased(start.x), mean_y=unaliased(start.y), total=total)
 
-    def step(self, problem: Problem, state: MirrorProxState) -> MirrorProxState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def first(self, problem: Problem, state: State) -> MirrorProxState:
+        if not self.average:
+            return state.extended(MirrorProxState, mean_x=None, mean_y=None, total=None)
+        total = jnp.zeros((), trees.dtype_of(state.x))
+        return state.extended(MirrorProxState, mean_x=unaliased(state.x), mean_y=unaliased(state.y), total=total)
+
+    def step(self, problem: Problem, state: MirrorProxState) -> MirrorProxState:
         x, y = state.x, state.y
         steps = self.steps.at(state.k)
         tau, sigma = steps["tau"], steps["sigma"]
@@ -176,12 +150,6 @@ class MirrorProx(SaddleMethod):
             total = total + tau.astype(total.dtype)
             mean_x, mean_y = trees.mix(tau / total, (u, v), (mean_x, mean_y))
         return MirrorProxState(state.k + 1, x, None, y, None, mean_x, mean_y, total)
-
-    @classmethod
-    def from_constants(cls, constants: Constants, *, average: bool = True) -> "MirrorProx":
-        """tau = sigma = 1 / (2 L), L the Euclidean constant, which is at least that in l1; simplices of radius <= 1"""
-        step = 1 / (2 * lipschitz("MirrorProx", constants))
-        return cls(StepSizes(tau=step, sigma=step), average=average)
 
 
 def mirror_step(convex_set: ConvexSet | None, v: PyTree, step: Array, gradient: PyTree) -> PyTree:
@@ -220,7 +188,7 @@ class PDHGState(State):
     xbar: PyTree
 
 
-class PDHG(SaddleMethod):
+class PDHG(SaddleMethod[PDHGState]):
     """Primal-dual hybrid gradient for f(x, y) = a(x) + <Kx, y> - b(y), a and b by their gradients.
 
         y+    = P_Y(y + sigma f_y(xbar, y)),                       xbar_0 = x_0
@@ -235,37 +203,34 @@ class PDHG(SaddleMethod):
     """
 
     momentum: Leaf = eqx.field(converter=lambda v: as_leaf(v, "PDHG momentum"), default=1.0)
-    name: ClassVar[str] = "PDHG"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="none",
+    about = SADDLE._replace(
         complexity="eps^-1 to a duality gap of eps, averaged; linear if strongly; bilinear coupling",
         steps="PDHG.from_constants: tau = 1/(L_xx + L_xy), sigma = 1/(L_yy + L_xy) (CP16)",
         reference="CP11",
     )
-    each: ClassVar[Counts] = Counts(gradients=2, projections=2)
+    each = Counts(gradients=2, projections=2)
 
     def __check_init__(self):
         momentum = self.momentum
         if not (traced(momentum) or momentum.ndim) and not 0 <= float(np.asarray(momentum)) <= 1:
             raise ValueError(f"PDHG: momentum must lie in [0, 1], given {momentum}")
 
-    def init(self, problem: Problem, start: Point) -> PDHGState:
-        state = self.begin(problem, start)
-        if not any(traced(leaf) for leaf in jax.tree.leaves((problem, start))):
-            with jax.ensure_compile_time_eval():  # also inside the user's own jit
-                defect = float(_coupling_defect(problem, start.x, start.y))
-            if not defect <= 1e-3:
-                others = ", ".join(name for name in able(problem) if name != "PDHG")
-                raise ValueError(
-                    "PDHG needs f(x, y) = a(x) + <Kx, y> - b(y), given an f whose mixed derivative is not constant "
-                    f"(it changes by {defect:.1e} of its size between two points); use {others}"
-                )
-        return PDHGState(**vars(state), xbar=unaliased(start.x))
+    def check_start(self, problem: Problem, start: Point) -> None:
+        if any(traced(leaf) for leaf in jax.tree.leaves((problem, start))):
+            return
+        with jax.ensure_compile_time_eval():  # also inside the user's own jit
+            defect = float(_coupling_defect(problem, start.x, start.y))
+        if not defect <= 1e-3:
+            others = ", ".join(name for name in able(problem) if name != "PDHG")
+            raise ValueError(
+                "PDHG needs f(x, y) = a(x) + <Kx, y> - b(y), given an f whose mixed derivative is not constant "
+                f"(it changes by {defect:.1e} of its size between two points); use {others}"
+            )
 
-    def step(self, problem: Problem, state: PDHGState) -> PDHGState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def first(self, problem: Problem, state: State) -> PDHGState:
+        return state.extended(PDHGState, xbar=unaliased(state.x))
+
+    def step(self, problem: Problem, state: PDHGState) -> PDHGState:
         old_x, y, xbar = state.x, state.y, state.xbar
         steps = self.steps.at(state.k)
         y = ascend(problem, y, steps["sigma"], gradients(problem, xbar, y)[1])
@@ -276,8 +241,8 @@ class PDHG(SaddleMethod):
     @classmethod
     def from_constants(cls, constants: Constants) -> "PDHG":
         """tau = 1 / (L_xx + L_xy), sigma = 1 / (L_yy + L_xy), momentum = 1"""
-        L_xx, L_xy, L_yy = numbers_of("PDHG", constants, "L_xx", "L_xy", "L_yy")
-        lipschitz("PDHG", constants)
+        L_xx, L_xy, L_yy = numbers_of(cls.name, constants, "L_xx", "L_xy", "L_yy")
+        lipschitz(cls.name, constants)  # that it is positive
         return cls(StepSizes(tau=1 / (L_xx + L_xy), sigma=1 / (L_yy + L_xy)))
 
 

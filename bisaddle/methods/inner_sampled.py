@@ -1,6 +1,6 @@
 """BSA and AmIGO: inner loops of stochastic gradient steps before every step of x."""
 
-from typing import ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,16 +9,16 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import About, Counts, counter, unaliased
-from bisaddle.methods.double_loop import as_count, as_inner_steps
+from bisaddle.methods.base import Counts, State, counter
+from bisaddle.methods.double_loop import as_inner_steps, whole
 from bisaddle.methods.neumann import NeumannMethod, NeumannState
-from bisaddle.methods.sampled import SampledMethod, SampledState, first_key, horizon, lower_step, step_keys
-from bisaddle.problem import Point, Problem
-from bisaddle.schedules import Schedule, StepSizes
-from bisaddle.trees import Number
+from bisaddle.methods.sampled import SampledMethod, SampledState, step_keys
+from bisaddle.methods.stepped import BILEVEL, SERIES, descend
+from bisaddle.problem import Problem
+from bisaddle.schedules import Schedule
 
 
-def _descend(
+def _lower_descent(
     method: SampledMethod, problem: Problem, x: PyTree, theta: PyTree, alpha: Array, count, key: Array
 ) -> PyTree:
     """theta after `count` stochastic gradient steps on g(x, .), each on a sample of its own."""
@@ -35,8 +35,12 @@ class BSAState(NeumannState):
 
     gradients: Array
 
+    @property
+    def counted(self) -> dict[str, int]:
+        return super().counted | {"gradients": int(self.gradients)}
 
-class BSA(NeumannMethod):
+
+class BSA(NeumannMethod[BSAState]):
     """Bilevel stochastic approximation: more and more stochastic gradient steps on g, a Neumann series, a step of x.
 
         theta+ = theta after t_k steps of theta <- theta - alpha g_theta(x, theta),     t_k = inner_steps(k), rounded up
@@ -50,49 +54,37 @@ class BSA(NeumannMethod):
     """
 
     inner_steps: Schedule = eqx.field(converter=lambda steps: as_inner_steps(steps, 1 / 2), default=None, kw_only=True)
-    name: ClassVar[str] = "BSA"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
+    about = BILEVEL._replace(
         loops="double",
-        second_order="N - 1 HVPs + 1 cross, N about 9 kappa",
+        second_order=SERIES,
         complexity="eps^-4 upper, eps^-6 lower samples to a gradient norm of eps",
         steps="exponents of GW18, from 2 / (mu_g + L_g)",
         reference="GW18",
     )
+    needs = ("alpha", "tau")
+    each = Counts(cross_products=1, projections=1)
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "tau")
+    def first(self, problem: Problem, state: State) -> BSAState:
+        return self.keyed(state, BSAState, products=counter(), gradients=counter())
 
-    def init(self, problem: Problem, start: Point) -> BSAState:
-        self.check_start(problem, start)
-        x, theta = unaliased(start.x), unaliased(start.theta)
-        rest = (trees.zeros_like(theta), first_key(self.seed), counter(), counter())
-        return BSAState(counter(), x, theta, None, *rest)
-
-    def step(self, problem: Problem, state: BSAState) -> BSAState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: BSAState) -> BSAState:
         x = state.x
         steps = self.steps.at(state.k)
         keys = step_keys(state, 4)
         t_k = jnp.ceil(self.inner_steps(state.k)).astype(jnp.int32)
-        theta = _descend(self, problem, x, state.theta, steps["alpha"], t_k, keys[0])
+        theta = _lower_descent(self, problem, x, state.theta, steps["alpha"], t_k, keys[0])
         Gx, _, v, products = self.hypergradient(problem, x, theta, None, keys[1:])
-        x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
+        x = descend(problem, x, steps["tau"], Gx)
         rest = (v, state.key, state.products + products, state.gradients + t_k + 1)
         return BSAState(state.k + 1, x, theta, None, *rest)
 
-    def counts(self, problem: Problem, state: BSAState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        k = int(state.k)
-        return Counts(int(state.gradients), int(state.products), k, k, 0)
-
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "BSA":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = 2 / (mu_g + L_g), tau = nu K^(-1/2), t_k = (k+1)^(1/2)  [GW18]."""
-        K, nu = horizon(K, nu)
-        return cls(StepSizes(alpha=lower_step(cls.name, problem), tau=nu * K ** (-1 / 2)), **options)
+        return {"alpha": cls.lower_step(problem), "tau": nu * K ** (-1 / 2)}
 
 
-class AmIGO(SampledMethod):
+class AmIGO(SampledMethod[SampledState]):
     """Amortised implicit gradients: a few stochastic gradient steps on g and on the linear system, then one of x.
 
         theta+ = theta after inner_steps steps of theta <- theta - alpha g_theta(x, theta)
@@ -105,36 +97,25 @@ class AmIGO(SampledMethod):
     convex  [AM22].
     """
 
-    inner_steps: int = eqx.field(static=True, default=10)
-    linear_steps: int = eqx.field(static=True, default=10)
-    name: ClassVar[str] = "AmIGO"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
+    inner_steps: int = eqx.field(static=True, converter=whole("inner_steps"), default=10)
+    linear_steps: int = eqx.field(static=True, converter=whole("linear_steps"), default=10)
+    about = BILEVEL._replace(
         loops="double",
         second_order="linear_steps HVPs + 1 cross",
         complexity="eps^-2 (samples eps^-4) to a gradient norm of eps; linear if strongly convex",
         steps="alpha = eta = 2 / (mu_g + L_g); tau by hand",
         reference="AM22",
     )
+    needs = ("alpha", "eta", "tau")
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "eta", "tau")
+    def first(self, problem: Problem, state: State) -> SampledState:
+        return self.keyed(state, SampledState)
 
-    def __check_init__(self):
-        as_count(self.inner_steps, "inner_steps")
-        as_count(self.linear_steps, "linear_steps")
-
-    def init(self, problem: Problem, start: Point) -> SampledState:
-        self.check_start(problem, start)
-        x, theta = unaliased(start.x), unaliased(start.theta)
-        return SampledState(counter(), x, theta, None, trees.zeros_like(theta), first_key(self.seed))
-
-    def step(self, problem: Problem, state: SampledState) -> SampledState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: SampledState) -> SampledState:
         x = state.x
         steps = self.steps.at(state.k)
         keys = step_keys(state, 4)
-        theta = _descend(self, problem, x, state.theta, steps["alpha"], self.inner_steps, keys[0])
+        theta = _lower_descent(self, problem, x, state.theta, steps["alpha"], self.inner_steps, keys[0])
         f_x, f_theta, _ = oracle.upper_gradients(self.sampler.for_upper(problem, keys[1]), x, theta, None)
 
         def one(t, w):
@@ -144,15 +125,14 @@ class AmIGO(SampledMethod):
 
         w = lax.fori_loop(0, self.linear_steps, one, state.w)
         Gx = trees.subtract(f_x, oracle.cross_product(self.sampler.for_lower(problem, keys[3]), x, theta, w))
-        x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
+        x = descend(problem, x, steps["tau"], Gx)
         return SampledState(state.k + 1, x, theta, None, w, state.key)
 
-    def counts(self, problem: Problem, state: SampledState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Counts(self.inner_steps + 1, self.linear_steps, 1, 1).times(int(state.k))
+    def per_step(self, problem: Problem) -> Counts:
+        return Counts(self.inner_steps + 1, self.linear_steps, 1, 1)
 
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "AmIGO":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = eta = 2 / (mu_g + L_g), tau = nu  [AM22]."""
-        _, nu = horizon(K, nu)
-        lower = lower_step(cls.name, problem)
-        return cls(StepSizes(alpha=lower, eta=lower, tau=nu), **options)
+        lower = cls.lower_step(problem)
+        return {"alpha": lower, "eta": lower, "tau": nu}

@@ -1,17 +1,18 @@
 """FSLA and SUSTAIN: bilevel methods whose directions carry a recursive (STORM) correction."""
 
-from typing import ClassVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import About, Counts, counter, unaliased
+from bisaddle.methods.base import Counts, State, counter, unaliased
 from bisaddle.methods.neumann import NeumannMethod, NeumannState
-from bisaddle.methods.sampled import SampledMethod, SampledState, as_rate, first_key, horizon, lower_step, step_keys
-from bisaddle.problem import Point, Problem
-from bisaddle.schedules import Power, Schedule, StepSizes
+from bisaddle.methods.sampled import SampledMethod, SampledState, as_rate, step_keys
+from bisaddle.methods.stepped import BILEVEL, descend
+from bisaddle.problem import Problem
+from bisaddle.schedules import Power, Schedule
 from bisaddle.trees import Number
 
 
@@ -28,7 +29,7 @@ class FSLAState(SampledState):
     old_x: PyTree
 
 
-class FSLA(SampledMethod):
+class FSLA(SampledMethod[FSLAState]):
     """Fully single-loop algorithm: one step on the linear system, and momentum with correction on x.
 
         theta+ = theta - alpha g_theta(x, theta)
@@ -45,27 +46,19 @@ class FSLA(SampledMethod):
     """
 
     momentum: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "momentum"), kw_only=True)
-    name: ClassVar[str] = "FSLA"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
-        loops="single",
+    about = BILEVEL._replace(
         second_order="1 HVP + 2 cross",
         complexity="eps^-4 samples to a gradient norm of eps",
         steps="exponents of LGH22, from 2 / (mu_g + L_g)",
         reference="LGH22",
     )
+    needs = ("alpha", "eta", "tau")
+    each = Counts(gradients=3, hvps=1, cross_products=2, projections=1)
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "eta", "tau")
+    def first(self, problem: Problem, state: State) -> FSLAState:
+        return self.keyed(state, FSLAState, d=trees.zeros_like(state.x), old_x=unaliased(state.x))
 
-    def init(self, problem: Problem, start: Point) -> FSLAState:
-        self.check_start(problem, start)
-        x, theta, old_x = unaliased(start.x), unaliased(start.theta), unaliased(start.x)
-        rest = (trees.zeros_like(theta), first_key(self.seed), trees.zeros_like(x), old_x)
-        return FSLAState(counter(), x, theta, None, *rest)
-
-    def step(self, problem: Problem, state: FSLAState) -> FSLAState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: FSLAState) -> FSLAState:
         x, theta, w = state.x, state.theta, state.w
         steps = self.steps.at(state.k)
         keys = step_keys(state, 4)
@@ -78,36 +71,56 @@ class FSLA(SampledMethod):
         w = trees.add_scaled(w, -steps["eta"], residual)
         G = trees.subtract(f_x, oracle.cross_product(g_cross, x, theta, w))
         d = corrected(G, G_old, state.d, self.momentum(state.k), state.k)
-        new_x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], d))
+        new_x = descend(problem, x, steps["tau"], d)
         return FSLAState(state.k + 1, new_x, theta, None, w, state.key, d, x)
 
-    def counts(self, problem: Problem, state: FSLAState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Counts(gradients=3, hvps=1, cross_products=2, projections=1).times(int(state.k))
-
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "FSLA":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = eta = 2 / (mu_g + L_g) (k+1)^(-1/2), tau = nu (k+1)^(-1/2), momentum = (k+1)^(-1/2)  [LGH22]."""
-        _, nu = horizon(K, nu)
-        lower = Power(lower_step(cls.name, problem), -1 / 2)
-        steps = StepSizes(alpha=lower, eta=lower, tau=Power(nu, -1 / 2))
-        options.setdefault("momentum", Power(1.0, -1 / 2))
-        return cls(steps, **options)
+        lower = Power(cls.lower_step(problem), -1 / 2)
+        return {"alpha": lower, "eta": lower, "tau": Power(nu, -1 / 2), "momentum": Power(1.0, -1 / 2)}
 
 
 def _direction(f: Problem, g: Problem, x: PyTree, theta: PyTree, w: PyTree) -> PyTree:
     return trees.subtract(oracle.upper_gradients(f, x, theta, None)[0], oracle.cross_product(g, x, theta, w))
 
 
-class SUSTAINState(NeumannState):
-    """State with the last directions of theta and x and the point they were taken at."""
+class RecursiveState(NeumannState):
+    """State with the last direction d of x and the point it was taken at."""
 
-    h_g: PyTree
-    h_f: PyTree
+    d: PyTree
     old_x: PyTree
     old_theta: PyTree
 
 
-class SUSTAIN(NeumannMethod):
+R = TypeVar("R", bound=RecursiveState)
+
+
+class RecursiveMethod(NeumannMethod[R]):
+    """A method whose hypergradient by a Neumann series is corrected by that at the point before."""
+
+    momentum: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "momentum"), kw_only=True)
+
+    def begun(self, state: State, kind: type[R], **more: Any) -> R:
+        old_x, old_theta = unaliased((state.x, state.theta))
+        d = trees.zeros_like(state.x)
+        return self.keyed(state, kind, products=counter(), d=d, old_x=old_x, old_theta=old_theta, **more)
+
+    def direction(self, problem: Problem, state: R, keys: Array) -> tuple[PyTree, PyTree, Array]:
+        """d, v and the Hessian products so far; both hypergradients on the same samples."""
+        Gx, _, v, products = self.hypergradient(problem, state.x, state.theta, None, keys)
+        Gx_old, _, _, more = self.hypergradient(problem, state.old_x, state.old_theta, None, keys)
+        d = corrected(Gx, Gx_old, state.d, self.momentum(state.k), state.k)
+        return d, v, state.products + products + more
+
+
+class SUSTAINState(RecursiveState):
+    """State with the last direction h_g of theta besides; d is h_f."""
+
+    h_g: PyTree
+
+
+class SUSTAIN(RecursiveMethod[SUSTAINState]):
     """Single-timescale double momentum: recursive corrections at both levels, Hess^-1 by a Neumann series.
 
         h_g    = g_theta + (1 - momentum) (h_g_old - g_theta_old)
@@ -123,52 +136,32 @@ class SUSTAIN(NeumannMethod):
     Promises: |grad| <= eps in eps^-3 samples, up to logarithms  [KZHW21].
     """
 
-    momentum: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "momentum"), kw_only=True)
-    name: ClassVar[str] = "SUSTAIN"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
-        loops="single",
+    about = BILEVEL._replace(
         second_order="2 (N - 1) HVPs + 2 cross, N about 9 kappa",
         complexity="eps^-3 samples, up to logarithms, to a gradient norm of eps",
         steps="exponents of KZHW21, from 2 / (mu_g + L_g)",
         reference="KZHW21",
     )
+    needs = ("alpha", "tau")
+    each = Counts(gradients=4, cross_products=2, projections=1)
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "tau")
+    def first(self, problem: Problem, state: State) -> SUSTAINState:
+        return self.begun(state, SUSTAINState, h_g=trees.zeros_like(state.theta))
 
-    def init(self, problem: Problem, start: Point) -> SUSTAINState:
-        self.check_start(problem, start)
-        x, theta, old_x, old_theta = (unaliased(tree) for tree in (start.x, start.theta, start.x, start.theta))
-        zeros = (trees.zeros_like(theta), trees.zeros_like(theta), trees.zeros_like(x))
-        w, h_g, h_f = zeros
-        rest = (w, first_key(self.seed), counter(), h_g, h_f, old_x, old_theta)
-        return SUSTAINState(counter(), x, theta, None, *rest)
-
-    def step(self, problem: Problem, state: SUSTAINState) -> SUSTAINState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: SUSTAINState) -> SUSTAINState:
         x, theta, k = state.x, state.theta, state.k
-        steps, rate = self.steps.at(k), self.momentum(k)
+        steps = self.steps.at(k)
         keys = step_keys(state, 4)
         g = self.sampler.for_lower(problem, keys[0])
         g_theta, g_theta_old = (oracle.lower_gradient(g, *at) for at in ((x, theta), (state.old_x, state.old_theta)))
-        h_g = corrected(g_theta, g_theta_old, state.h_g, rate, k)
-        Gx, _, v, products = self.hypergradient(problem, x, theta, None, keys[1:])
-        Gx_old, _, _, more = self.hypergradient(problem, state.old_x, state.old_theta, None, keys[1:])
-        h_f = corrected(Gx, Gx_old, state.h_f, rate, k)
+        h_g = corrected(g_theta, g_theta_old, state.h_g, self.momentum(k), k)
+        h_f, v, products = self.direction(problem, state, keys[1:])
         new_theta = trees.add_scaled(theta, -steps["alpha"], h_g)
-        new_x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], h_f))
-        rest = (v, state.key, state.products + products + more, h_g, h_f, x, theta)
-        return SUSTAINState(k + 1, new_x, new_theta, None, *rest)
-
-    def counts(self, problem: Problem, state: SUSTAINState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        k = int(state.k)
-        return Counts(4 * k, int(state.products), 2 * k, k, 0)
+        new_x = descend(problem, x, steps["tau"], h_f)
+        return SUSTAINState(k + 1, new_x, new_theta, None, v, state.key, products, h_f, x, theta, h_g)
 
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "SUSTAIN":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = 2 / (mu_g + L_g) (k+1)^(-1/3), tau = nu (k+1)^(-1/3), momentum = (k+1)^(-2/3)  [KZHW21]."""
-        _, nu = horizon(K, nu)
-        steps = StepSizes(alpha=Power(lower_step(cls.name, problem), -1 / 3), tau=Power(nu, -1 / 3))
-        options.setdefault("momentum", Power(1.0, -2 / 3))
-        return cls(steps, **options)
+        alpha, tau = Power(cls.lower_step(problem), -1 / 3), Power(nu, -1 / 3)
+        return {"alpha": alpha, "tau": tau, "momentum": Power(1.0, -2 / 3)}

@@ -1,6 +1,6 @@
 """The two methods of Hu, Zhong and Yang for many blocks of max players and lower levels."""
 
-from typing import ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,12 +9,12 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import About, Counts, counter, unaliased
+from bisaddle.methods.base import Counts, S, State
 from bisaddle.methods.double_loop import as_count
-from bisaddle.methods.sampled import SampledMethod, SampledState, as_rate, first_key, horizon, lower_step, step_keys
+from bisaddle.methods.sampled import SampledMethod, SampledState, as_rate, step_keys
+from bisaddle.methods.stepped import BILEVEL_SADDLE, descend
 from bisaddle.problem import Point, Problem
-from bisaddle.schedules import Schedule, StepSizes
-from bisaddle.trees import Number
+from bisaddle.schedules import Schedule
 
 
 class BlockState(SampledState):
@@ -29,21 +29,17 @@ class HessianState(BlockState):
     H: Array
 
 
-class _MultiBlock(SampledMethod):
+class _MultiBlock(SampledMethod[S]):
     """What the two versions share: the lines of y, theta, z and x, on some of the blocks."""
 
     momentum: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "momentum"), kw_only=True)
     blocks: int | None = eqx.field(static=True, default=None, kw_only=True)
-
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "tau", "sigma")
 
     def __check_init__(self):
         if self.blocks is not None:
             as_count(self.blocks, "blocks")
 
     def check_start(self, problem: Problem, start: Point) -> None:
-        super().check_start(problem, start)
         if self.blocks is None:
             return
         lengths = {leaf.shape[:1] for leaf in jax.tree.leaves((start.theta, start.y))}
@@ -71,30 +67,34 @@ class _MultiBlock(SampledMethod):
 
     def advanced(self, problem: Problem, state: BlockState, mask: Array, f: tuple, u: PyTree, keys: Array):
         """x, theta, y, z after the step; f = (f_x, f_theta, f_y), keys for g_theta and for g_theta_x."""
+        assert problem.y_set is not None
         x, theta, y = state.x, state.theta, state.y
         steps = self.steps.at(state.k)
         f_x, _, f_y = f
         m = self.block_count(theta)
         share = m / (self.blocks or m)
         ascended = self.where(mask, trees.add_scaled(y, steps["sigma"], f_y), y)
-        new_y = problem.y_set.prox(ascended, steps["sigma"])  # pyright: ignore[reportOptionalMemberAccess]
+        new_y = problem.y_set.prox(ascended, steps["sigma"])
         g_theta = oracle.lower_gradient(self.sampler.for_lower(problem, keys[0]), x, theta)
         new_theta = self.where(mask, trees.add_scaled(theta, -steps["alpha"], g_theta), theta)
         chosen_u = self.where(mask, u, trees.zeros_like(u))
         cross = oracle.cross_product(self.sampler.for_lower(problem, keys[1]), x, theta, chosen_u)
         D = trees.add_scaled(f_x, -share, cross)
         z = trees.mix(self.momentum(state.k), D, state.z)
-        new_x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], z))
-        return new_x, new_theta, new_y, z
+        return descend(problem, x, steps["tau"], z), new_theta, new_y, z
+
+    @classmethod
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
+        """tau = sigma = nu K^(-1/2), alpha = eta = K^(-1/2) at most 2 / (mu_g + L_g), momentum = averaging = K^(-1/2).
+
+        Every step and rate is of the order eps^2 = K^(-1/2)  [HZY22].
+        """
+        rate = K ** (-1 / 2)
+        lower = dict.fromkeys({"alpha", "eta"} & {*cls.needs}, min(cls.lower_step(problem), rate))
+        return lower | {"tau": nu * rate, "sigma": nu * rate, "momentum": min(1.0, rate)}
 
 
-def _slow(cls: type, problem: Problem, K: Number, nu: Number) -> tuple[float, float]:
-    """(lower step, nu K^(-1/2)): every step and rate is of the order eps^2 = K^(-1/2)  [HZY22]."""
-    K, nu = horizon(K, nu)
-    return min(lower_step(cls.__name__, problem), K ** (-1 / 2)), nu * K ** (-1 / 2)
-
-
-class MultiBlockV1(_MultiBlock):
+class MultiBlockV1(_MultiBlock[HessianState]):
     """Blocks of max players and lower levels, the Hessians averaged and inverted: for small blocks (version 1).
 
         y_i+     = P_Y(y_i + sigma f_y),      theta_i+ = theta_i - alpha g_theta
@@ -113,16 +113,13 @@ class MultiBlockV1(_MultiBlock):
     """
 
     averaging: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "averaging"), kw_only=True)
-    name: ClassVar[str] = "MultiBlockV1"
-    about: ClassVar[About] = About(
-        problems=("bilevel saddle",),
-        x_oracle="project",
-        loops="single",
+    about = BILEVEL_SADDLE._replace(
         second_order="the Hessian of a block, inverted + 1 cross",
         complexity="eps^-4 samples to a gradient norm of eps, f strongly concave in y",
         steps="K^(-1/2) for all, HZY22; alpha at most 2 / (mu_g + L_g)",
         reference="HZY22",
     )
+    needs = ("alpha", "tau", "sigma")
 
     def split(self, theta: PyTree) -> Array:
         """theta as an array (blocks, d)."""
@@ -146,13 +143,11 @@ class MultiBlockV1(_MultiBlock):
         H = jnp.moveaxis(jax.vmap(column)(jnp.eye(d, dtype=trees.dtype_of(theta))), 0, 2)
         return 0.5 * (H + jnp.swapaxes(H, 1, 2))
 
-    def init(self, problem: Problem, start: Point) -> HessianState:
-        self.check_start(problem, start)
-        x, theta, y = (unaliased(tree) for tree in (start.x, start.theta, start.y))
-        rest = (trees.zeros_like(theta), first_key(self.seed), trees.zeros_like(x), self.hessians(problem, x, theta))
-        return HessianState(counter(), x, theta, y, *rest)
+    def first(self, problem: Problem, state: State) -> HessianState:
+        H = self.hessians(problem, state.x, state.theta)
+        return self.keyed(state, HessianState, z=trees.zeros_like(state.x), H=H)
 
-    def step(self, problem: Problem, state: HessianState) -> HessianState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: HessianState) -> HessianState:
         x, theta, y = state.x, state.theta, state.y
         keys = step_keys(state, 5)
         mask = self.chosen(keys[0], theta)
@@ -164,19 +159,14 @@ class MultiBlockV1(_MultiBlock):
         x, theta, y, z = self.advanced(problem, state, mask, f, u, keys[3:])
         return HessianState(state.k + 1, x, theta, y, u, state.key, z, H)
 
-    def counts(self, problem: Problem, state: HessianState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def counts(self, problem: Problem, state: HessianState) -> Counts:
         k = int(state.k)
         return Counts(2 * k, (k + 1) * state.H.shape[-1], k, 2 * k, 0)
 
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "MultiBlockV1":
-        """tau = sigma = nu K^(-1/2), alpha = K^(-1/2) at most 2 / (mu_g + L_g), momentum = averaging = K^(-1/2)."""
-        lower, slow = _slow(cls, problem, K, nu)
-        rate = min(1.0, float(K) ** (-1 / 2))
-        steps = StepSizes(alpha=lower, tau=slow, sigma=slow)
-        options.setdefault("momentum", rate)
-        options.setdefault("averaging", rate)
-        return cls(steps, **options)
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
+        numbers = super().rule(problem, K, nu)
+        return numbers | {"averaging": numbers["momentum"]}
 
 
 def _solve(H: Array, rhs: Array, floor) -> Array:
@@ -187,7 +177,7 @@ def _solve(H: Array, rhs: Array, floor) -> Array:
     return jnp.einsum("bij,bj->bi", vectors, jnp.einsum("bij,bi->bj", vectors, rhs) / values)
 
 
-class MultiBlockV2(_MultiBlock):
+class MultiBlockV2(_MultiBlock[BlockState]):
     """Blocks of max players and lower levels, a gradient step on each linear system: for large blocks (version 2).
 
         y_i+     = P_Y(y_i + sigma f_y),      theta_i+ = theta_i - alpha g_theta
@@ -202,26 +192,18 @@ class MultiBlockV2(_MultiBlock):
     Promises: |grad F| <= eps in eps^-4 m / |B| steps for f strongly concave in y  [HZY22].
     """
 
-    name: ClassVar[str] = "MultiBlockV2"
-    about: ClassVar[About] = About(
-        problems=("bilevel saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="1 HVP + 1 cross",
+    about = BILEVEL_SADDLE._replace(
         complexity="eps^-4 samples to a gradient norm of eps, f strongly concave in y",
         steps="K^(-1/2) for all, HZY22; alpha at most 2 / (mu_g + L_g)",
         reference="HZY22",
     )
+    needs = ("alpha", "eta", "tau", "sigma")
+    each = Counts(gradients=2, hvps=1, cross_products=1, projections=2)
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "eta", "tau", "sigma")
+    def first(self, problem: Problem, state: State) -> BlockState:
+        return self.keyed(state, BlockState, z=trees.zeros_like(state.x))
 
-    def init(self, problem: Problem, start: Point) -> BlockState:
-        self.check_start(problem, start)
-        x, theta, y = (unaliased(tree) for tree in (start.x, start.theta, start.y))
-        return BlockState(counter(), x, theta, y, trees.zeros_like(theta), first_key(self.seed), trees.zeros_like(x))
-
-    def step(self, problem: Problem, state: BlockState) -> BlockState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: BlockState) -> BlockState:
         x, theta, y, u = state.x, state.theta, state.y, state.w
         keys = step_keys(state, 5)
         mask = self.chosen(keys[0], theta)
@@ -244,14 +226,3 @@ class MultiBlockV2(_MultiBlock):
             return trees.scale(jnp.where(length > radius, radius / jnp.where(length > 0, length, 1), 1), block)
 
         return shorten(u) if self.blocks is None else jax.vmap(shorten)(u)
-
-    def counts(self, problem: Problem, state: BlockState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Counts(gradients=2, hvps=1, cross_products=1, projections=2).times(int(state.k))
-
-    @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "MultiBlockV2":
-        """tau = sigma = nu K^(-1/2), alpha = eta = K^(-1/2) at most 2 / (mu_g + L_g), momentum = K^(-1/2)."""
-        lower, slow = _slow(cls, problem, K, nu)
-        steps = StepSizes(alpha=lower, eta=lower, tau=slow, sigma=slow)
-        options.setdefault("momentum", min(1.0, float(K) ** (-1 / 2)))
-        return cls(steps, **options)

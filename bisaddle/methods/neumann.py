@@ -7,6 +7,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.methods.base import S
 from bisaddle.methods.sampled import SampledMethod, SampledState, as_positive
 from bisaddle.problem import Problem
 from bisaddle.sets.base import Leaf
@@ -20,8 +21,12 @@ class NeumannState(SampledState):
 
     products: Array
 
+    @property
+    def counted(self) -> dict[str, int]:
+        return {"hvps": int(self.products)}
 
-class NeumannMethod(SampledMethod):
+
+class NeumannMethod(SampledMethod[S]):
     """A method that inverts the lower Hessian by a truncated series.
 
         v_N = q sum_{j < N} (I - q g_theta_theta)^j r,                q = 1 / L_g

@@ -1,6 +1,6 @@
 """First-order penalty methods: no second derivative, the lower level enters as c (g(x, .) - min g(x, .))."""
 
-from typing import ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,12 +8,12 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import About, Counts, counter, unaliased
-from bisaddle.methods.double_loop import as_count
-from bisaddle.methods.sampled import SampledMethod, SampledState, first_key, horizon, lower_step, step_keys
-from bisaddle.problem import Point, Problem
-from bisaddle.schedules import Power, Schedule, StepSizes, as_schedule
-from bisaddle.trees import Number
+from bisaddle.methods.base import Counts, State, unaliased
+from bisaddle.methods.double_loop import whole
+from bisaddle.methods.sampled import SampledMethod, SampledState, step_keys
+from bisaddle.methods.stepped import BILEVEL, BILEVEL_SADDLE, ascend, descend
+from bisaddle.problem import Problem
+from bisaddle.schedules import Power, Schedule, as_schedule
 
 
 def _as_penalty(value) -> Schedule:
@@ -29,15 +29,16 @@ class PenaltyState(SampledState):
     p: PyTree
 
 
-class _Penalty(SampledMethod):
+class _Penalty(SampledMethod[PenaltyState]):
     """What the two share: theta and p by gradient steps, x along the difference of g_x at the two."""
 
     penalty: Schedule = eqx.field(converter=_as_penalty)
 
-    def init(self, problem: Problem, start: Point) -> PenaltyState:
-        self.check_start(problem, start)
-        x, theta, y, p = (unaliased(tree) for tree in (start.x, start.theta, start.y, start.theta))
-        return PenaltyState(counter(), x, theta, y, None, first_key(self.seed), p)
+    def first(self, problem: Problem, state: State) -> PenaltyState:
+        return self.keyed(state, PenaltyState, p=unaliased(state.theta))
+
+    def first_w(self, theta: PyTree) -> PyTree:
+        return None
 
     def inner(
         self, problem: Problem, state: PenaltyState, key: Array, theta: PyTree, p: PyTree
@@ -62,7 +63,7 @@ class _Penalty(SampledMethod):
         at_p = oracle.lower_x_gradient(self.sampler.for_lower(problem, keys[1]), x, p)
         at_theta = oracle.lower_x_gradient(self.sampler.for_lower(problem, keys[2]), x, theta)
         Gx = trees.add_scaled(f_x, c, trees.subtract(at_p, at_theta))
-        return problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx)), f_y
+        return descend(problem, x, steps["tau"], Gx), f_y
 
 
 class F2SA(_Penalty):
@@ -78,25 +79,17 @@ class F2SA(_Penalty):
     c_k ~ k^(1/3)  [KKWN23].
     """
 
-    inner_steps: int = eqx.field(static=True, default=1)
-    name: ClassVar[str] = "F2SA"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
+    inner_steps: int = eqx.field(static=True, converter=whole("inner_steps"), default=1)
+    about = BILEVEL._replace(
         loops="double",
         second_order="none",
         complexity="eps^-7 samples to a gradient norm of eps; eps^-3 without noise",
         steps="exponents of KKWN23, without noise, from 2 / (mu_g + L_g)",
         reference="KKWN23",
     )
+    needs = ("alpha", "eta", "tau")
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "eta", "tau")
-
-    def __check_init__(self):
-        as_count(self.inner_steps, "inner_steps")
-
-    def step(self, problem: Problem, state: PenaltyState) -> PenaltyState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: PenaltyState) -> PenaltyState:
         keys = step_keys(state, 4)
         theta, p = lax.fori_loop(
             0,
@@ -107,19 +100,17 @@ class F2SA(_Penalty):
         x, _ = self.outer(problem, state, keys[:3], theta, p)
         return PenaltyState(state.k + 1, x, theta, None, None, state.key, p)
 
-    def counts(self, problem: Problem, state: PenaltyState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Counts(gradients=3 * self.inner_steps + 3, projections=1).times(int(state.k))
+    def per_step(self, problem: Problem) -> Counts:
+        return Counts(gradients=3 * self.inner_steps + 3, projections=1)
 
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "F2SA":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = 2 / (mu_g + L_g), c_k = (k+1)^(1/3), eta = alpha / (2 c_k), tau = nu (k+1)^(-1/3)  [KKWN23].
 
         The publication wants c_0 >= 2 L_f / mu_g: give penalty, and eta with it, where f is steep.
         """
-        _, nu = horizon(K, nu)
-        lower = lower_step(cls.name, problem)
-        options.setdefault("penalty", Power(1.0, 1 / 3))
-        return cls(StepSizes(alpha=lower, eta=Power(lower / 2, -1 / 3), tau=Power(nu, -1 / 3)), **options)
+        lower, tau = cls.lower_step(problem), Power(nu, -1 / 3)
+        return {"alpha": lower, "eta": Power(lower / 2, -1 / 3), "tau": tau, "penalty": Power(1.0, 1 / 3)}
 
 
 class FirstOrderPenalty(_Penalty):
@@ -137,37 +128,26 @@ class FirstOrderPenalty(_Penalty):
     Promises: nothing is proved of it here; FOSL is analysed for the same problems in  [YSLJ24].
     """
 
-    name: ClassVar[str] = "FirstOrderPenalty"
-    about: ClassVar[About] = About(
-        problems=("bilevel saddle",),
-        x_oracle="project",
-        loops="single",
+    about = BILEVEL_SADDLE._replace(
         second_order="none",
         complexity="none known: derived, not published",
         steps="as F2SA, sigma = tau; derived",
         reference="YSLJ24",
     )
+    needs = ("alpha", "eta", "tau", "sigma")
+    each = Counts(gradients=6, projections=2)
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "eta", "tau", "sigma")
-
-    def step(self, problem: Problem, state: PenaltyState) -> PenaltyState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: PenaltyState) -> PenaltyState:
         sigma = self.steps.at(state.k)["sigma"]
         keys = step_keys(state, 4)
         theta, p = self.inner(problem, state, keys[3], state.theta, state.p)
         x, f_y = self.outer(problem, state, keys[:3], theta, p)
-        y = problem.y_set.prox(trees.add_scaled(state.y, sigma, f_y), sigma)  # pyright: ignore[reportOptionalMemberAccess]
+        y = ascend(problem, state.y, sigma, f_y)
         return PenaltyState(state.k + 1, x, theta, y, None, state.key, p)
 
-    def counts(self, problem: Problem, state: PenaltyState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Counts(gradients=6, projections=2).times(int(state.k))
-
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "FirstOrderPenalty":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = 1 / (mu_g + L_g), c = (k+1)^(1/3), eta = alpha / c, tau = sigma = nu (k+1)^(-1/3): derived."""
-        _, nu = horizon(K, nu)
-        lower = lower_step(cls.name, problem) / 2
-        slow = Power(nu, -1 / 3)
-        steps = StepSizes(alpha=lower, eta=Power(lower, -1 / 3), tau=slow, sigma=slow)
-        options.setdefault("penalty", Power(1.0, 1 / 3))
-        return cls(steps, **options)
+        lower, slow = cls.lower_step(problem) / 2, Power(nu, -1 / 3)
+        eta, penalty = Power(lower, -1 / 3), Power(1.0, 1 / 3)
+        return {"alpha": lower, "eta": eta, "tau": slow, "sigma": slow, "penalty": penalty}

@@ -1,18 +1,14 @@
 """The paper's two methods: inexact bilevel regularised primal-dual (i-BRPD), Algorithms 1 and 2."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import equinox as eqx
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import About, Counts, Method, State, counter, require_group, require_steps, unaliased
-from bisaddle.methods.sampled import SampledState, as_sampler, as_seed, first_key, step_keys
-from bisaddle.methods.sampler import Sampler
-from bisaddle.oracle.validate import check_problem_at
-from bisaddle.problem import Point, Problem
-from bisaddle.schedules import StepSizes
-from bisaddle.sets.base import Leaf
+from bisaddle.methods.base import Counts, State, unaliased
+from bisaddle.methods.sampled import SampledMethod, SampledState, step_keys
+from bisaddle.methods.stepped import BILEVEL_SADDLE, ascend, descend
+from bisaddle.problem import Problem
 
 
 class RegularizedState(SampledState):
@@ -21,36 +17,24 @@ class RegularizedState(SampledState):
     y0: PyTree
 
 
-class _RegularizedPrimalDual(Method):
+class _RegularizedPrimalDual(SampledMethod[RegularizedState]):
     """What Algorithms 1 and 2 share: everything but the point s towards which x moves."""
 
-    steps: StepSizes
-    sampler: Sampler = eqx.field(converter=as_sampler, default_factory=Sampler, kw_only=True)
-    seed: Leaf | None = eqx.field(converter=as_seed, default=None, kw_only=True)
-    x_steps: ClassVar[tuple[str, ...]]
-
-    def __check_init__(self):
-        require_steps(self.name, self.steps, self.x_steps, (("alpha", "eta"), ("sigma", "mu")))
+    lower_needs = ("alpha", "eta")
+    ascent_needs = ("sigma", "mu")
+    in_theory: ClassVar[str]  # the name that theory.steps_for has for the method
 
     def target(self, problem: Problem, x: PyTree, Gx: PyTree, steps: dict[str, Array]) -> PyTree:
         """s, the point towards which x moves."""
         raise NotImplementedError
 
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        if problem.lower is not None:
-            require_group(self.name, self.steps, ("alpha", "eta"), "lower level")
-        if problem.y_set is not None:
-            require_group(self.name, self.steps, ("sigma", "mu"), "max player")
-        self.sampler.check(problem)
+    def first(self, problem: Problem, state: State) -> RegularizedState:
+        return self.keyed(state, RegularizedState, y0=unaliased(state.y))
 
-    def init(self, problem: Problem, start: Point) -> RegularizedState:
-        check_problem_at(problem, start)
-        self.check(problem)
-        x, theta, y, w, y0 = (unaliased(tree) for tree in (start.x, start.theta, start.y, start.theta, start.y))
-        return RegularizedState(counter(), x, theta, y, w, first_key(self.seed), y0)
+    def first_w(self, theta: PyTree) -> PyTree:
+        return unaliased(theta)
 
-    def step(self, problem: Problem, state: RegularizedState) -> RegularizedState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: RegularizedState) -> RegularizedState:
         x, theta, y, w, y0 = state.x, state.theta, state.y, state.w, state.y0
         steps = self.steps.at(state.k)
         f, *g = self.sampled(problem, state)
@@ -67,7 +51,7 @@ class _RegularizedPrimalDual(Method):
             theta = trees.add_scaled(theta, -steps["alpha"], oracle.lower_gradient(g[2], x, theta))
         if problem.y_set is not None:
             Gy = trees.add_scaled(f_y, -steps["mu"], trees.subtract(y, y0))
-            y = problem.y_set.prox(trees.add_scaled(y, steps["sigma"], Gy), steps["sigma"])
+            y = ascend(problem, y, steps["sigma"], Gy)
         return RegularizedState(state.k + 1, x, theta, y, w, state.key, y0)
 
     def sampled(self, problem: Problem, state: RegularizedState) -> list[Problem]:
@@ -77,11 +61,17 @@ class _RegularizedPrimalDual(Method):
         f, *g = step_keys(state, 4)
         return [self.sampler.for_upper(problem, f), *(self.sampler.for_lower(problem, key) for key in g)]
 
-    def counts(self, problem: Problem, state: State) -> Counts:
+    def per_step(self, problem: Problem) -> Counts:
         lower, ascent = problem.lower is not None, problem.y_set is not None
         projects = self.about.x_oracle == "project"
-        each = Counts(1 + lower, int(lower), int(lower), int(projects) + ascent, int(not projects))
-        return each.times(int(state.k))
+        return Counts(1 + lower, int(lower), int(lower), int(projects) + ascent, int(not projects))
+
+    @classmethod
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
+        """Those of section 6  [AYH25]."""
+        from bisaddle.theory.steps import steps_for  # slow to load, and of no use to a run
+
+        return steps_for(problem, cls.in_theory, K=K, regime="experiment", nu=nu).steps.given
 
 
 class OneSidedProjectionFree(_RegularizedPrimalDual):
@@ -101,17 +91,15 @@ class OneSidedProjectionFree(_RegularizedPrimalDual):
     Promises: gap <= eps in O(kappa^3 eps^-4) steps; O(kappa^4 eps^-3) if f is linear in y  [AYH25, Cor. 5.2-5.3].
     """
 
-    name: ClassVar[str] = "OneSidedProjectionFree"
-    about: ClassVar[About] = About(
+    about = BILEVEL_SADDLE._replace(
         problems=("bilevel saddle", "saddle", "bilevel"),
         x_oracle="lmo",
-        loops="single",
-        second_order="1 HVP + 1 cross",
         complexity="eps^-4 to a gap of eps; eps^-3 if f is linear in y",
         steps="theory.steps_for: Corollaries 5.2 and 5.3",
         reference="AYH25",
     )
-    x_steps: ClassVar[tuple[str, ...]] = ("gamma",)
+    needs = ("gamma",)
+    in_theory = "opf"
 
     def target(self, problem: Problem, x: PyTree, Gx: PyTree, steps: dict[str, Array]) -> PyTree:
         return problem.x_set.lmo(Gx)
@@ -126,25 +114,20 @@ class FullyProjected(_RegularizedPrimalDual):
         theta+ = theta - alpha g_theta(x+, theta)
         y+     = P_Y(y + sigma (f_y - mu (y - y0)))
 
-    P_Y is prox_{sigma h} where y_set has a penalty h; the problem is then min_x max_y f - h.
-    f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines
-    of w and theta fall away and Gx = f_x; without a max player the line of y does. sampler: f, g_theta_theta, g_theta_x
-    and g_theta each on a mini-batch of its own, which the paper does not treat; seed: of the batches.
+    P_Y, the points at which derivatives are taken, problems without a lower level or a max player, sampler and seed: as
+    in OneSidedProjectionFree.
     Needs: projections on x_set and y_set; gamma, tau; alpha, eta with a lower level; sigma, mu with y.
     Promises: gap <= eps in O(kappa^3 eps^-5) steps; O(kappa^3 eps^-4) if strongly concave in y  [AYH25, Cor. 5.5-5.6].
     """
 
-    name: ClassVar[str] = "FullyProjected"
-    about: ClassVar[About] = About(
+    about = BILEVEL_SADDLE._replace(
         problems=("bilevel saddle", "saddle", "bilevel"),
-        x_oracle="project",
-        loops="single",
-        second_order="1 HVP + 1 cross",
         complexity="eps^-5 to a gap of eps; eps^-4 if f is strongly concave in y",
         steps="theory.steps_for: Corollaries 5.5 and 5.6",
         reference="AYH25",
     )
-    x_steps: ClassVar[tuple[str, ...]] = ("gamma", "tau")
+    needs = ("gamma", "tau")
+    in_theory = "fp"
 
     def target(self, problem: Problem, x: PyTree, Gx: PyTree, steps: dict[str, Array]) -> PyTree:
-        return problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
+        return descend(problem, x, steps["tau"], Gx)

@@ -1,14 +1,14 @@
-"""What the methods for plain saddle problems (lower=None) share: their checks, and constants for their step sizes."""
+"""What the methods for plain saddle problems (lower=None) share: gradients, and constants for their step sizes."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from jaxtyping import PyTree
 
-from bisaddle import oracle, trees
-from bisaddle.methods.base import Counts, Method, State, counter, require_steps, unaliased
-from bisaddle.oracle.validate import check_problem_at
-from bisaddle.problem import Constants, Point, Problem
+from bisaddle import oracle
+from bisaddle.methods.base import S, State, unaliased
+from bisaddle.methods.stepped import SteppedMethod
+from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.trees import Number
 
@@ -19,47 +19,47 @@ class CentredState(State):
     y0: PyTree
 
 
-class SaddleMethod(Method):
+M = TypeVar("M", bound="SaddleMethod")
+
+
+class SaddleMethod(SteppedMethod[S]):
     """A method for min_{x in X} max_{y in Y} f(x, y): its State has theta = w = None.
 
-    needs: the step sizes it takes. each: the oracle calls of one step.
+    lengths: the number of default steps that 1 / L is long. takes_K: whether from_constants does.
     """
 
-    steps: StepSizes
-    needs: ClassVar[tuple[str, ...]] = ("tau", "sigma")
-    each: ClassVar[Counts]
+    needs = ("tau", "sigma")
+    scaled = False
+    lengths: ClassVar[float] = 2.0
+    takes_K: ClassVar[bool] = False
 
-    def __check_init__(self):
-        require_steps(self.name, self.steps, self.needs, ())
+    @classmethod
+    def default(cls: type[M], problem: Problem, K: Number = 10_000, nu: Number = 1.0, **options: Any) -> M:
+        if nu != 1:
+            raise ValueError(f"{cls.name} takes its steps from constants, without a scale; leave nu out, given {nu}")
+        untold = [name for name in cls.asks if name not in options]
+        if untold:
+            raise ValueError(f"{cls.name} needs {', '.join(untold)}, which the problem does not say; name it here too")
+        return cls.from_constants(problem.constants, **({"K": K} if cls.takes_K else {}), **options)
 
-    def begin(self, problem: Problem, start: Point) -> State:
-        """The checks, and the state without what a method adds."""
-        check_problem_at(problem, start)
-        self.check(problem)
-        return State(counter(), unaliased(start.x), None, unaliased(start.y), None)
+    @classmethod
+    def from_constants(cls: type[M], constants: Constants, *_: Any, **options: Any) -> M:
+        """tau = sigma = 1 / (lengths L), L the Lipschitz constant of (f_x, f_y)."""
+        step = 1 / (cls.lengths * lipschitz(cls.name, constants))
+        return cls(StepSizes(tau=step, sigma=step), **options)
 
-    def init(self, problem: Problem, start: Point) -> State:
-        return self.begin(problem, start)
 
-    def counts(self, problem: Problem, state: State) -> Counts:
-        return self.each.times(int(state.k))
+class CentredMethod(SaddleMethod[CentredState]):
+    """A method whose regularisation of y is towards where y began."""
+
+    def first(self, problem: Problem, state: State) -> CentredState:
+        return state.extended(CentredState, y0=unaliased(state.y))
 
 
 def gradients(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
     """(f_x, f_y) at (x, y); what is not used of them is not computed under jit."""
     f_x, _, f_y = oracle.upper_gradients(problem, x, None, y)
     return f_x, f_y
-
-
-def descend(problem: Problem, x: PyTree, tau: Number, Gx: PyTree) -> PyTree:
-    """P_X(x - tau Gx)"""
-    return problem.x_set.project(trees.add_scaled(x, -tau, Gx))
-
-
-def ascend(problem: Problem, y: PyTree, sigma: Number, Gy: PyTree) -> PyTree:
-    """P_Y(y + sigma Gy); prox_{sigma h} where y_set has a penalty h"""
-    assert problem.y_set is not None
-    return problem.y_set.prox(trees.add_scaled(y, sigma, Gy), sigma)
 
 
 def numbers_of(who: str, constants: Constants, *names: str) -> list[float]:

@@ -1,16 +1,15 @@
 """Saddle methods that ask x_set, or both sets, for linear minimisation only."""
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.methods.base import About, Counts, State, unaliased
-from bisaddle.methods.saddle import CentredState, SaddleMethod, ascend, gradients, numbers_of
-from bisaddle.problem import Constants, Point, Problem
+from bisaddle.methods.base import Counts, State
+from bisaddle.methods.saddle import CentredMethod, CentredState, SaddleMethod, gradients, numbers_of
+from bisaddle.methods.stepped import SADDLE, ascend
+from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import Power, StepSizes
 from bisaddle.sets.base import Leaf, positive
 from bisaddle.sets.prox import Penalty
@@ -20,7 +19,7 @@ from bisaddle.trees import Number
 MOST_ATOMS = 256
 
 
-class CGRPGA(SaddleMethod):
+class CGRPGA(CentredMethod):
     """Conditional gradient in x, regularised projected gradient ascent in y (one-sided CG-RPGA).
 
         s  = argmin_{u in X} <f_x(x, y), u>,                       x+ = gamma s + (1 - gamma) x
@@ -32,24 +31,17 @@ class CGRPGA(SaddleMethod):
     Promises: eps-stationary in O(eps^-4) steps if nonconvex-concave  [BYJ23], from the abstract.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("gamma", "sigma", "mu")
-    name: ClassVar[str] = "CGRPGA"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
+    needs = ("gamma", "sigma", "mu")
+    about = SADDLE._replace(
         x_oracle="lmo",
-        loops="single",
-        second_order="none",
         complexity="eps^-4 to a gap of eps",
         steps="CGRPGA.from_constants: exponents of BYJ23, as OneSidedProjectionFree with kappa = 1",
         reference="BYJ23",
     )
-    each: ClassVar[Counts] = Counts(gradients=1, projections=1, lmos=1)
+    each = Counts(gradients=1, projections=1, lmos=1)
+    takes_K = True
 
-    def init(self, problem: Problem, start: Point) -> CentredState:
-        state = self.begin(problem, start)
-        return CentredState(**vars(state), y0=unaliased(start.y))
-
-    def step(self, problem: Problem, state: CentredState) -> CentredState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: CentredState) -> CentredState:
         x, y, y0 = state.x, state.y, state.y0
         steps = self.steps.at(state.k)
         f_x, f_y = gradients(problem, x, y)
@@ -63,7 +55,7 @@ class CGRPGA(SaddleMethod):
         """mu = K^(-1/4), gamma = K^(-3/4), sigma = 2 / (L_yy + 2 mu), for K steps"""
         if not 1 <= K < jnp.inf:
             raise ValueError(f"CGRPGA.from_constants needs a finite number of steps K >= 1, given {K}")
-        (L_yy,) = numbers_of("CGRPGA", constants, "L_yy")
+        (L_yy,) = numbers_of(cls.name, constants, "L_yy")
         mu = float(K) ** (-1 / 4)
         return cls(StepSizes(gamma=float(K) ** (-3 / 4), mu=mu, sigma=2 / (L_yy + 2 * mu)))
 
@@ -79,7 +71,7 @@ class ActiveState(State):
     moves: Array
 
 
-class SPFW(SaddleMethod):
+class SPFW(SaddleMethod[ActiveState]):
     """Frank-Wolfe on both players, with away steps (SP-AFW) or without (SP-FW).
 
         r   = (f_x, -f_y) at z = (x, y),     s = argmin_{u in X x Y} <r, u>,     v = argmax_{a in atoms} <r, a>
@@ -104,19 +96,16 @@ class SPFW(SaddleMethod):
     curvature: Leaf | None
     away: bool = eqx.field(static=True)
     capacity: int | None = eqx.field(static=True)
-    needs: ClassVar[tuple[str, ...]] = ()
-    y_oracle: ClassVar[str] = "lmo"
-    name: ClassVar[str] = "SPFW"
-    about: ClassVar[About] = About(
-        problems=("saddle",),
+    needs = ()
+    y_oracle = "lmo"
+    asks = ("mu_x",)
+    about = SADDLE._replace(
         x_oracle="lmo",
-        loops="single",
-        second_order="none",
         complexity="linear to a Frank-Wolfe gap on polytopes, strongly convex-concave, weak coupling",
         steps="2/(2 + m), or SPFW.from_constants: the heuristic curvature of GJL17",
         reference="GJL17",
     )
-    each: ClassVar[Counts] = Counts(gradients=1, lmos=2)
+    each = Counts(gradients=1, lmos=2)
 
     def __init__(
         self,
@@ -148,18 +137,16 @@ class SPFW(SaddleMethod):
             "upper, if it is smooth"
         )
 
-    def init(self, problem: Problem, start: Point) -> ActiveState:
-        state = self.begin(problem, start)
-        if not self.away:
-            return ActiveState(**vars(state), atoms=None, weights=None, moves=jnp.zeros_like(state.k))
-        size = trees.size(start.x) + trees.size(start.y)
-        slots = min(2 * size + 2, MOST_ATOMS) if self.capacity is None else self.capacity
-        first = lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype).at[0].set(leaf)
-        weights = first(jnp.ones((), trees.dtype_of(start.x)))
-        atoms = jax.tree.map(first, (state.x, state.y))
-        return ActiveState(**vars(state), atoms=atoms, weights=weights, moves=jnp.zeros_like(state.k))
+    def first(self, problem: Problem, state: State) -> ActiveState:
+        atoms = weights = None
+        if self.away:
+            size = trees.size(state.x) + trees.size(state.y)
+            slots = min(2 * size + 2, MOST_ATOMS) if self.capacity is None else self.capacity
+            alone = lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype).at[0].set(leaf)
+            atoms, weights = jax.tree.map(alone, ((state.x, state.y), jnp.ones((), trees.dtype_of(state.x))))
+        return state.extended(ActiveState, atoms=atoms, weights=weights, moves=jnp.zeros_like(state.k))
 
-    def step(self, problem: Problem, state: ActiveState) -> ActiveState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: ActiveState) -> ActiveState:
         assert problem.y_set is not None
         z, atoms, weights, moves = (state.x, state.y), state.atoms, state.weights, state.moves
         f_x, f_y = gradients(problem, *z)
@@ -202,7 +189,7 @@ class SPFW(SaddleMethod):
         C = L_xx D_X^2 + L_yy D_Y^2 + L_xy^2 (D_X^2 / mu_y + D_Y^2 / mu_x)
         """
         names = ("L_xx", "L_yy", "L_xy", "D_X", "D_Y", "mu_y")
-        L_xx, L_yy, L_xy, D_X, D_Y, mu_y = numbers_of("SPFW", constants, *names)
+        L_xx, L_yy, L_xy, D_X, D_Y, mu_y = numbers_of(cls.name, constants, *names)
         if not (mu_x > 0 and mu_y > 0):
             raise ValueError(
                 f"SPFW.from_constants needs mu_x > 0 and mu_y > 0, given {mu_x} and {mu_y}; use SPFW() with its "

@@ -1,4 +1,6 @@
-"""What the methods with stochastic oracles share: a sampler, a key in the state, and where default steps come from."""
+"""What the methods with stochastic oracles share: a sampler, and a key in the state."""
+
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -6,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from bisaddle.methods.base import Method, State, require_steps
+from bisaddle.methods.base import S, State
 from bisaddle.methods.sampler import Sampler
-from bisaddle.oracle.validate import check_problem_at
-from bisaddle.problem import Point, Problem
-from bisaddle.schedules import Schedule, StepSizes, as_schedule
+from bisaddle.methods.stepped import SteppedMethod
+from bisaddle.problem import Problem
+from bisaddle.schedules import Schedule, as_schedule
 from bisaddle.sets.base import Leaf
-from bisaddle.trees import Number
 
 
 class SampledState(State):
@@ -41,7 +42,9 @@ def as_sampler(sampler) -> Sampler:
 def first_key(seed: Leaf | None) -> Array:
     """None is the seed 0."""
     seed = np.zeros((), np.uint32) if seed is None else seed
-    if isinstance(seed, np.ndarray) and seed.shape == () and jax.config.jax_default_prng_impl == "threefry2x32":  # pyright: ignore[reportAttributeAccessIssue]
+    # jax adds its options to jax.config where no type checker sees them
+    plain = jax.config.jax_default_prng_impl == "threefry2x32"  # pyright: ignore[reportAttributeAccessIssue]
+    if plain and isinstance(seed, np.ndarray) and seed.shape == ():
         return jax.device_put(np.array([0, seed], np.uint32))  # as below, with nothing to compile
     return jax.random.key_data(jax.random.key(jnp.asarray(seed)))
 
@@ -71,48 +74,19 @@ def as_rate(value, name: str) -> Schedule:
     return schedule
 
 
-class SampledMethod(Method):
-    """A method with step sizes, an optional sampler, and a seed that makes the trajectory."""
+Kept = TypeVar("Kept", bound=SampledState)
 
-    steps: StepSizes
+
+class SampledMethod(SteppedMethod[S]):
+    """A method with an optional sampler, and a seed that makes the trajectory."""
+
     sampler: Sampler = eqx.field(converter=as_sampler, default_factory=Sampler, kw_only=True)
     seed: Leaf | None = eqx.field(converter=as_seed, default=None, kw_only=True)
-
-    def used_steps(self) -> tuple[str, ...]:
-        """The names of the step sizes without which there is no step."""
-        raise NotImplementedError
-
-    def __check_init__(self):
-        require_steps(self.name, self.steps, self.used_steps(), ())
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
         self.sampler.check(problem)
 
-    def check_start(self, problem: Problem, start: Point) -> None:
-        check_problem_at(problem, start)
-        self.check(problem)
-
-
-def lower_step(name: str, problem: Problem) -> float:
-    """2 / (mu_g + L_g), where default step sizes begin."""
-    return 2 / sum(lower_constants(name, problem))
-
-
-def lower_constants(name: str, problem: Problem) -> tuple[float, float]:
-    """(mu_g, L_g); ValueError where the problem does not know them."""
-    mu_g, L_g = problem.constants.mu_g, problem.constants.L_g
-    if mu_g is None or L_g is None:
-        raise ValueError(
-            f"{name}.with_default_steps needs the constants mu_g and L_g of the problem, given None; set "
-            "Problem(constants=bs.Constants(mu_g=..., L_g=...)), or use theory.estimate_constants"
-        )
-    return float(mu_g), float(L_g)
-
-
-def horizon(K: Number, nu: Number) -> tuple[float, float]:
-    """(K, nu) as numbers; ValueError unless both are finite and positive."""
-    for name, value in (("K", K), ("nu", nu)):
-        if not 0 < value < np.inf:
-            raise ValueError(f"{name} must be finite and > 0, given {value}")
-    return float(K), float(nu)
+    def keyed(self, state: State, kind: type[Kept], **more: Any) -> Kept:
+        """The state with the key of the seed, and the fields that this kind of state has besides."""
+        return state.extended(kind, key=first_key(self.seed), **more)

@@ -1,6 +1,6 @@
 """SOBA and SABA: theta, w and x moved at once along directions that are sums over the data."""
 
-from typing import ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,49 +8,41 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import About, Counts, counter, unaliased
-from bisaddle.methods.sampled import (
-    SampledMethod,
-    SampledState,
-    first_key,
-    horizon,
-    lower_constants,
-    lower_step,
-    step_keys,
-)
+from bisaddle.methods.base import Counts, S, State
+from bisaddle.methods.sampled import SampledMethod, SampledState, step_keys
 from bisaddle.methods.sampler import with_block
-from bisaddle.problem import Point, Problem
-from bisaddle.schedules import Power, StepSizes
-from bisaddle.trees import Number
+from bisaddle.methods.stepped import BILEVEL, descend
+from bisaddle.problem import Problem
+from bisaddle.schedules import Power
 
 
-class _AtOnce(SampledMethod):
+class _AtOnce(SampledMethod[S]):
     """What SOBA and SABA share: the three updates, whatever the directions."""
 
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "eta", "tau")
+    needs = ("alpha", "eta", "tau")
+    each = Counts(gradients=2, hvps=1, cross_products=1, projections=1)
 
-    def moved(self, problem: Problem, state: SampledState, lower: tuple, upper: tuple) -> tuple[PyTree, PyTree, PyTree]:
+    def moved(self, problem: Problem, state: State, lower: tuple, upper: tuple) -> tuple[PyTree, PyTree, PyTree]:
         """x, theta, w after one step along lower = (g_theta, Hess w, cross w) and upper = (f_x, f_theta)."""
         steps = self.steps.at(state.k)
         (g_theta, Hw, cross), (f_x, f_theta) = lower, upper
         theta = trees.add_scaled(state.theta, -steps["alpha"], g_theta)
         w = trees.add_scaled(state.w, -steps["eta"], trees.subtract(Hw, f_theta))
-        x = problem.x_set.project(trees.add_scaled(state.x, -steps["tau"], trees.subtract(f_x, cross)))
+        x = descend(problem, state.x, steps["tau"], trees.subtract(f_x, cross))
         return x, theta, w
 
 
-def lower_parts(problem: Problem, state: SampledState) -> tuple[PyTree, PyTree, PyTree]:
+def lower_parts(problem: Problem, state: State) -> tuple[PyTree, PyTree, PyTree]:
     x, theta, w = state.x, state.theta, state.w
     products = (oracle.hessian_product(problem, x, theta, w), oracle.cross_product(problem, x, theta, w))
     return oracle.lower_gradient(problem, x, theta), *products
 
 
-def upper_parts(problem: Problem, state: SampledState) -> tuple[PyTree, PyTree]:
+def upper_parts(problem: Problem, state: State) -> tuple[PyTree, PyTree]:
     return oracle.upper_gradients(problem, state.x, state.theta, state.y)[:2]
 
 
-class SOBA(_AtOnce):
+class SOBA(_AtOnce[SampledState]):
     """Stochastic bilevel algorithm: one stochastic gradient step for theta, for the linear system and for x, at once.
 
         theta+ = theta - alpha g_theta
@@ -63,38 +55,27 @@ class SOBA(_AtOnce):
     Promises: |grad| <= eps in eps^-4 steps of size k^(-1/2)  [DAVM22].
     """
 
-    name: ClassVar[str] = "SOBA"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
-        loops="single",
-        second_order="1 HVP + 1 cross",
+    about = BILEVEL._replace(
         complexity="eps^-4 samples to a gradient norm of eps",
         steps="exponents of DAVM22, from 2 / (mu_g + L_g)",
         reference="DAVM22",
     )
 
-    def init(self, problem: Problem, start: Point) -> SampledState:
-        self.check_start(problem, start)
-        x, theta = unaliased(start.x), unaliased(start.theta)
-        return SampledState(counter(), x, theta, None, trees.zeros_like(theta), first_key(self.seed))
+    def first(self, problem: Problem, state: State) -> SampledState:
+        return self.keyed(state, SampledState)
 
-    def step(self, problem: Problem, state: SampledState) -> SampledState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: SampledState) -> SampledState:
         lower_key, upper_key = step_keys(state, 2)
         lower = lower_parts(self.sampler.for_lower(problem, lower_key), state)
         upper = upper_parts(self.sampler.for_upper(problem, upper_key), state)
         x, theta, w = self.moved(problem, state, lower, upper)
         return SampledState(state.k + 1, x, theta, None, w, state.key)
 
-    def counts(self, problem: Problem, state: SampledState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Counts(gradients=2, hvps=1, cross_products=1, projections=1).times(int(state.k))
-
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "SOBA":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = eta = 2 / (mu_g + L_g) (k+1)^(-1/2), tau = nu (k+1)^(-1/2)  [DAVM22]."""
-        _, nu = horizon(K, nu)
-        lower = Power(lower_step(cls.name, problem), -1 / 2)
-        return cls(StepSizes(alpha=lower, eta=lower, tau=Power(nu, -1 / 2)), **options)
+        lower = Power(cls.lower_step(problem), -1 / 2)
+        return {"alpha": lower, "eta": lower, "tau": Power(nu, -1 / 2)}
 
 
 class MemoryState(SampledState):
@@ -106,7 +87,7 @@ class MemoryState(SampledState):
     upper_mean: PyTree
 
 
-class SABA(_AtOnce):
+class SABA(_AtOnce[MemoryState]):
     """Stochastic average bilevel algorithm: SOBA with the variance reduction of SAGA on all five directions.
 
         D      = D_i - M_i + mean(M),  M_i+ = D_i,              D = g_theta, g_theta_theta w, g_theta_x w, f_theta, f_x
@@ -121,12 +102,7 @@ class SABA(_AtOnce):
     Promises: |grad| <= eps in n^(2/3) eps^-2 steps of constant size for n blocks; linear if F is PL  [DAVM22].
     """
 
-    name: ClassVar[str] = "SABA"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
-        loops="single",
-        second_order="1 HVP + 1 cross",
+    about = BILEVEL._replace(
         complexity="n^(2/3) eps^-2 to a gradient norm of eps; linear if F is PL",
         steps="constant, alpha = eta = 1 / (3 L_g) as in SAGA",
         reference="DAVM22",
@@ -149,25 +125,20 @@ class SABA(_AtOnce):
         )
         return lower, upper
 
-    def lower_at(self, problem: Problem, state: SampledState, i: Array) -> tuple:
+    def lower_at(self, problem: Problem, state: State, i: Array) -> tuple:
         return lower_parts(with_block(problem, self.sampler.lower, i), state)
 
-    def upper_at(self, problem: Problem, state: SampledState, i: Array) -> tuple:
+    def upper_at(self, problem: Problem, state: State, i: Array) -> tuple:
         return upper_parts(with_block(problem, self.sampler.upper, i), state)
 
-    def init(self, problem: Problem, start: Point) -> MemoryState:
-        self.check_start(problem, start)
-        x, theta = unaliased(start.x), unaliased(start.theta)
-        state = SampledState(counter(), x, theta, None, trees.zeros_like(theta), first_key(self.seed))
+    def first(self, problem: Problem, state: State) -> MemoryState:
         n_lower, n_upper = self.block_counts(problem)
-        memories = (
-            lax.map(lambda i: self.lower_at(problem, state, i), jnp.arange(n_lower)),
-            lax.map(lambda i: self.upper_at(problem, state, i), jnp.arange(n_upper)),
-        )
-        means = (jax.tree.map(lambda rows: jnp.mean(rows, axis=0), memory) for memory in memories)
-        return MemoryState(state.k, x, theta, None, state.w, state.key, *memories, *means)
+        lower = lax.map(lambda i: self.lower_at(problem, state, i), jnp.arange(n_lower))
+        upper = lax.map(lambda i: self.upper_at(problem, state, i), jnp.arange(n_upper))
+        means = jax.tree.map(lambda rows: jnp.mean(rows, axis=0), {"lower_mean": lower, "upper_mean": upper})
+        return self.keyed(state, MemoryState, lower_memory=lower, upper_memory=upper, **means)
 
-    def step(self, problem: Problem, state: MemoryState) -> MemoryState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: MemoryState) -> MemoryState:
         n_lower, n_upper = self.block_counts(problem)
         lower_key, upper_key = step_keys(state, 2)
         i, j = jax.random.randint(lower_key, (), 0, n_lower), jax.random.randint(upper_key, (), 0, n_upper)
@@ -178,16 +149,16 @@ class SABA(_AtOnce):
         memories = (lower_memory, upper_memory, lower_mean, upper_mean)
         return MemoryState(state.k + 1, x, theta, None, w, state.key, *memories)
 
-    def counts(self, problem: Problem, state: MemoryState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        k, (n_lower, n_upper) = int(state.k), self.block_counts(problem)
-        return Counts(2 * k + n_lower + n_upper, k + n_lower, k + n_lower, k, 0)
+    def counts(self, problem: Problem, state: MemoryState) -> Counts:
+        n_lower, n_upper = self.block_counts(problem)
+        first_pass = Counts(n_lower + n_upper, n_lower, n_lower)
+        return Counts(*map(sum, zip(super().counts(problem, state), first_pass, strict=True)))
 
     @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "SABA":
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
         """alpha = eta = 1 / (3 L_g), tau = nu, constant."""
-        _, nu = horizon(K, nu)
-        lower = 1 / (3 * lower_constants(cls.name, problem)[1])
-        return cls(StepSizes(alpha=lower, eta=lower, tau=nu), **options)
+        lower = 1 / (3 * cls.lower_constants(problem)[1])
+        return {"alpha": lower, "eta": lower, "tau": nu}
 
 
 def _saga(new: PyTree, memory: PyTree, mean: PyTree, i: Array, n: int) -> tuple[PyTree, PyTree, PyTree]:

@@ -1,43 +1,47 @@
 """MORBiT and TTSA: theta on a fast timescale, x (and the weights of the tasks) on a slow one."""
 
-from typing import ClassVar
+from typing import Any
 
 from jaxtyping import Array
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import About, Counts, counter, unaliased
+from bisaddle.methods.base import Counts, State, counter
 from bisaddle.methods.neumann import NeumannMethod, NeumannState
-from bisaddle.methods.sampled import first_key, horizon, lower_step, step_keys
+from bisaddle.methods.sampled import step_keys
 from bisaddle.methods.sampler import Sampler
-from bisaddle.problem import Point, Problem
+from bisaddle.methods.stepped import BILEVEL, BILEVEL_SADDLE, SERIES, ascend, descend
+from bisaddle.problem import Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.sets.base import Leaf
 from bisaddle.trees import Number
 
 
-class _TwoTimescale(NeumannMethod):
+class _TwoTimescale(NeumannMethod[NeumannState]):
     """What MORBiT and TTSA share: everything but the line of y."""
 
-    def init(self, problem: Problem, start: Point) -> NeumannState:
-        self.check_start(problem, start)
-        x, theta, y = (unaliased(tree) for tree in (start.x, start.theta, start.y))
-        return NeumannState(counter(), x, theta, y, trees.zeros_like(theta), first_key(self.seed), counter())
+    def first(self, problem: Problem, state: State) -> NeumannState:
+        return self.keyed(state, NeumannState, products=counter())
 
-    def step(self, problem: Problem, state: NeumannState) -> NeumannState:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, problem: Problem, state: NeumannState) -> NeumannState:
         x, theta, y = state.x, state.theta, state.y
         steps = self.steps.at(state.k)
         keys = step_keys(state, 4)
         g_theta = oracle.lower_gradient(self.sampler.for_lower(problem, keys[0]), x, theta)
         theta = trees.add_scaled(theta, -steps["alpha"], g_theta)
         Gx, f_y, v, products = self.hypergradient(problem, x, theta, y, keys[1:])
-        x = problem.x_set.project(trees.add_scaled(x, -steps["tau"], Gx))
+        x = descend(problem, x, steps["tau"], Gx)
         if problem.y_set is not None:
-            y = problem.y_set.prox(trees.add_scaled(y, steps["sigma"], f_y), steps["sigma"])
+            y = ascend(problem, y, steps["sigma"], f_y)
         return NeumannState(state.k + 1, x, theta, y, v, state.key, state.products + products)
 
-    def counts(self, problem: Problem, state: NeumannState) -> Counts:  # pyright: ignore[reportIncompatibleMethodOverride]
-        k = int(state.k)
-        return Counts(2 * k, int(state.products), k, k * (1 + (problem.y_set is not None)), 0)
+    def per_step(self, problem: Problem) -> Counts:
+        return Counts(gradients=2, cross_products=1, projections=1 + (problem.y_set is not None))
+
+    @classmethod
+    def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
+        """alpha = K^(-2/5), tau = sigma = nu K^(-3/5); alpha at most 2 / (mu_g + L_g)  [HWWY23; AYH25, section 6]."""
+        slow = {name: nu * K ** (-3 / 5) for name in cls.needs if name != "alpha"}
+        return {"alpha": min(K ** (-2 / 5), cls.lower_step(problem)), **slow}
 
 
 class MORBiT(_TwoTimescale):
@@ -60,26 +64,13 @@ class MORBiT(_TwoTimescale):
     envelope, so eps^-5 steps  [GLRW23].
     """
 
-    name: ClassVar[str] = "MORBiT"
-    about: ClassVar[About] = About(
-        problems=("bilevel saddle",),
-        x_oracle="project",
-        loops="single",
-        second_order="N - 1 HVPs + 1 cross, N about 9 kappa",
+    about = BILEVEL_SADDLE._replace(
+        second_order=SERIES,
         complexity="eps^-5 to a Moreau-envelope gradient of eps, f linear in y",
         steps="exponents of GLRW23 as in section 6 of AYH25; alpha at most 2 / (mu_g + L_g)",
         reference="GLRW23",
     )
-
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "tau", "sigma")
-
-    @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "MORBiT":
-        """alpha = K^(-2/5), tau = sigma = nu K^(-3/5)  [AYH25, section 6]; alpha at most 2 / (mu_g + L_g)."""
-        K, nu = horizon(K, nu)
-        alpha = min(K ** (-2 / 5), lower_step(cls.name, problem))
-        return cls(StepSizes(alpha=alpha, tau=nu * K ** (-3 / 5), sigma=nu * K ** (-3 / 5)), **options)
+    needs = ("alpha", "tau", "sigma")
 
     @classmethod
     def gu2021(
@@ -111,24 +102,10 @@ class TTSA(_TwoTimescale):
     Promises: |grad| <= eps in eps^-5 steps; K^(-1/2) for convex, K^(-2/3) for strongly convex F  [HWWY23].
     """
 
-    name: ClassVar[str] = "TTSA"
-    about: ClassVar[About] = About(
-        problems=("bilevel",),
-        x_oracle="project",
-        loops="single",
-        second_order="N - 1 HVPs + 1 cross, N about 9 kappa",
+    about = BILEVEL._replace(
+        second_order=SERIES,
         complexity="eps^-5 to a gradient norm of eps",
         steps="exponents of HWWY23, nonconvex; alpha at most 2 / (mu_g + L_g)",
         reference="HWWY23",
     )
-
-    def used_steps(self) -> tuple[str, ...]:
-        return ("alpha", "tau")
-
-    @classmethod
-    def with_default_steps(cls, problem: Problem, K: Number, nu: Number = 1.0, **options) -> "TTSA":
-        """alpha = K^(-2/5), tau = nu K^(-3/5)  [HWWY23]; alpha at most 2 / (mu_g + L_g)."""
-        K, nu = horizon(K, nu)
-        return cls(
-            StepSizes(alpha=min(K ** (-2 / 5), lower_step(cls.name, problem)), tau=nu * K ** (-3 / 5)), **options
-        )
+    needs = ("alpha", "tau")
