@@ -47,6 +47,7 @@ def made_run(experiment, dataset, method, nu, seed=0, tuned=True, figure="fig1",
         "best_gap": float(gap.min()),
         "mean_log10_gap": float(np.mean(np.log10(np.maximum(gap, 1e-16)))),
         "status": "MAX_STEPS",
+        "alone": None,
     }
     certificate = {
         "gap": float(gap[-1]),

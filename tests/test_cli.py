@@ -15,8 +15,8 @@ import click
 
 from bisaddle import datasets
 from bisaddle.cli.app import app
-from bisaddle.cli.options import DATASETS
 from bisaddle.methods.base import public_methods
+from bisaddle.report.style import DATASETS
 from tests.cli_helpers import bisaddle
 
 ROOT = Path(__file__).parents[1]

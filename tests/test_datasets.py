@@ -50,7 +50,7 @@ def _assert_same(found, expected):
 def _build(groups, **options):
     chosen = {"split": "even", "tasks": None, "train": 0.75, "standardize": ("features", "targets"), "seed": 0}
     names = [f"x{j}" for j in range(groups[0].features.shape[1])]
-    return record.build("some", "some rows", groups, names, **{**chosen, **options}, config={})
+    return record.build("some", "some rows", groups, names, record.Choices(**{**chosen, **options}), config={})
 
 
 def _groups(*sizes, width=3):

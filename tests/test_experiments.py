@@ -1,4 +1,4 @@
-"""bisaddle.experiments: files, formulas, runs, what is measured, interruption, results on disk."""
+"""bisaddle.experiments: runs, what is measured, another application, interruption, results on disk."""
 
 import json
 import math
@@ -11,78 +11,10 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import experiments
-from bisaddle.experiments import ExperimentError, build, formula, jobs, metrics, spec
+from bisaddle.experiments import ExperimentError, build, jobs, metrics, multitask, spec
+from bisaddle.report.records import Run
 from bisaddle.run.blocks import advance
-
-SMALL = """
-title = "small"
-figure = "fig1"
-steps = 400
-every = 10
-seeds = [0, 1]
-
-[dataset]
-name = "synthetic"
-n = 300
-d = 6
-
-[problem]
-radius = 2.0
-
-[tuning]
-nu = [0.1, 1.0, 10.0, 1000.0]
-
-[quick]
-steps = 100
-seeds = [3]
-stride = 2
-
-[sensitivity]
-ridge = [0.1, 1.0]
-nu_caps = [0.5]
-
-[[methods]]
-key = "opf"
-label = "OPF"
-method = "OneSidedProjectionFree"
-mu = "nu * K^(-1/3)"
-gamma = "nu * K^(-2/3)"
-alpha = "2 / (mu_g + L_g)"
-eta = "2 / (mu_g + L_g)"
-sigma = "1 / (mu + L_yy)"
-
-[[methods]]
-key = "fp"
-method = "FullyProjected"
-mu = "nu * K^(-1/4)"
-gamma = "nu * K^(-1/2)"
-tau = 0.7
-alpha = "2 / (mu_g + L_g)"
-eta = "2 / (mu_g + L_g)"
-sigma = "1 / mu"
-
-[[methods]]
-key = "morbit"
-method = "MORBiT"
-neumann = 10
-alpha = "K^(-2/5)"
-tau = "nu * K^(-3/5)"
-sigma = "nu * K^(-3/5)"
-
-[[methods]]
-key = "morbit_60"
-method = "MORBiT"
-neumann = 60
-quick = false
-alpha = "K^(-2/5)"
-tau = "nu * K^(-3/5)"
-sigma = "nu * K^(-3/5)"
-
-[[methods]]
-key = "adaptive"
-method = "Adaptive"
-tol = 1e-5
-"""
+from tests.small_experiment import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -105,88 +37,6 @@ def built(small):
 @pytest.fixture(scope="module")
 def runs(small):
     return experiments.run(small, methods=["opf", "fp", "morbit", "morbit_60"])
-
-
-def test_the_bundled_experiments_are_read_and_are_the_default_configuration():
-    assert set(experiments.names()) == {
-        *(f"exp{i}_{name}" for i in (1, 2) for name in ("nlsy79", "mtl", "synthetic", "diabetes")),
-        "adaptive",
-        "frozen",
-    }
-    for name in experiments.names():
-        found = experiments.read(name)
-        assert found.name == name and found.steps == 10_000 and found.seeds == (0, 1, 2)
-        assert found.gap == {"sigma": 1.0, "tau": 1.0}
-        assert found.figure == {"exp1": "fig1", "exp2": "fig2"}.get(name[:4], "extra")
-        for case in found.cases:
-            assert (case.problem["radius"], case.problem["ridge"]) == (5.0, 0.1)
-            assert case.problem["divergence"] == (0.1 if "exp2" in case.name else 0.0)
-            assert case.problem["lam"] == ([0.5, 0.5] if name == "frozen" else [0.0, 1.0])
-        for method in found.methods:
-            if method.nu:
-                np.testing.assert_allclose(method.nu, np.logspace(-3, 3, 19), rtol=1e-12)
-    first, second = experiments.read("exp1_mtl"), experiments.read("exp2_mtl")
-    keys = ["opf", "fp", "fp_apart", "morbit", "morbit_1", "morbit_60", "morbit_exact"]
-    assert [method.key for method in first.methods] == keys
-    assert [method.neumann for method in first.methods[3:]] == [10, 1, 60, "exact"]
-    assert [method.key for method in second.methods] == ["opf", "fp", "opf_printed", "fp_printed"]
-
-
-def test_step_sizes_are_those_of_section_6():
-    found = experiments.read("exp2_diabetes")
-    by_key = {method.key: method for method in (*experiments.read("exp1_diabetes").methods, *found.methods[2:])}
-    symbols = {"nu": 3.0, "K": 1e4, "T": 5.0, "mu_g": 0.1, "L_g": 3.9, "L_yy": 0.5}
-    opf = formula.evaluate("opf", by_key["opf"].steps, symbols)
-    assert opf["gamma"] == pytest.approx(3 * 1e4 ** (-2 / 3)) and opf["mu"] == pytest.approx(3 * 1e4 ** (-1 / 3))
-    assert opf["alpha"] == opf["eta"] == 0.5 and opf["sigma"] == 1 / opf["mu"]
-    fp = formula.evaluate("fp", by_key["fp"].steps, symbols)
-    assert (fp["gamma"], fp["mu"], fp["tau"]) == (pytest.approx(0.03), pytest.approx(0.3), 0.7)
-    apart = formula.evaluate("fp", by_key["fp_apart"].steps, symbols)
-    assert (apart["gamma"], apart["mu"], apart["sigma"]) == (1.0, 1e-4, 1e4)
-    morbit = formula.evaluate("morbit", by_key["morbit"].steps, symbols)
-    assert morbit["alpha"] == pytest.approx(1e4**-0.4) and morbit["tau"] == morbit["sigma"] == pytest.approx(
-        3 * 1e4**-0.6
-    )
-    second = {method.key: method for method in found.methods}
-    safe = formula.evaluate("opf", second["opf"].steps, symbols)
-    assert safe["sigma"] == 1 / (safe["mu"] + 0.5)
-    printed = formula.evaluate("opf", second["opf_printed"].steps, symbols)
-    assert printed["sigma"] == 1 / printed["mu"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("radius = 2.0", "radius = -2.0", ["problem.radius", "> 0", "-2.0"]),
-        ("radius = 2.0", "raduis = 2.0", ["'raduis'", "did you mean radius"]),
-        ('figure = "fig1"', 'figure = "fig9"', ["fig1, fig2, extra", "'fig9'"]),
-        ("steps = 400", "steps = 405", ["multiple of every", "405"]),
-        ("steps = 400", "steps = 0", ["steps", ">= 1"]),
-        ("seeds = [0, 1]", "seeds = [0, 0]", ["different whole numbers"]),
-        ("seeds = [0, 1]", "seeds = [-1]", ["whole number >= 0", "-1"]),
-        ('name = "synthetic"', 'name = "mtk"', ["synthetic, mtl", "'mtk'"]),
-        ('mu = "nu * K^(-1/3)"', 'mu = "nu * Q"', ["'Q'", "nu, K, T"]),
-        ('mu = "nu * K^(-1/3)"', 'mu = "open(1)"', ["+ - * / ^"]),
-        ('mu = "nu * K^(-1/3)"', 'mu = "nu *"', ["formula such as"]),
-        ("neumann = 10", "neumann = -1", ["terms after the first", "-1"]),
-        ("neumann = 10", "eta = 1.0", ["unknown key 'eta'"]),
-        ('method = "MORBiT"', 'method = "Morbid"', ["OneSidedProjectionFree, FullyProjected, MORBiT", "'Morbid'"]),
-        ('key = "fp"', 'key = "opf"', ["key of its own"]),
-        ("nu = [0.1, 1.0, 10.0, 1000.0]", "nu = [0.1, 0.0]", ["tuning.nu", "> 0"]),
-        ("tau = 0.7\n", "", ["FullyProjected needs tau"]),
-        ("tol = 1e-5", "tol = 1e-5\nnu = [1.0]", ["no step size of adaptive uses nu"]),
-        ("ridge = [0.1, 1.0]", "ridge = 0.1", ["sensitivity.ridge", "list"]),
-        ("[quick]", "[quick", ["is not TOML"]),
-    ],
-)
-def test_a_bad_file_is_refused_with_the_key_and_what_is_needed(tmp_path, old, new, words):
-    path = tmp_path / "bad.toml"
-    assert old in SMALL
-    path.write_text(SMALL.replace(old, new, 1))
-    with pytest.raises(ExperimentError) as error:
-        experiments.read(path)
-    for word in ["bad.toml", *words]:
-        assert word in str(error.value)
 
 
 def test_an_unknown_experiment_or_option_is_named(tmp_path, small):
@@ -244,7 +94,7 @@ def test_a_degenerate_corner_is_recognised(built, lam):
 def test_the_closed_form_of_the_series_is_the_series(small, built, neumann, record):
     method = replace(small.methods[2], neumann=neumann)
     plain = build.method(method, built, 10.0, 400, as_published=True)
-    closed = build.ClosedFormMORBiT(
+    closed = multitask.ClosedFormMORBiT(
         plain.steps, neumann + 1, spectrum=built.spectrum, exact=np.asarray(False), width=np.asarray(6)
     )
     x, theta, key = built.start.x, built.start.theta, jax.random.key(0)
@@ -405,6 +255,23 @@ def test_lambda_is_frozen_where_the_file_says_so(small):
     assert frozen[0]["final"]["lam"] == 5 * [0.5] and not any(frozen[0]["curve"]["corner"])
 
 
-def test_the_number_of_a_method_is_read_from_spec(small):
-    assert isinstance(small.methods[0], spec.MethodSpec) and small.methods[0].label == "OPF"
-    assert small.dataset["name"] == "synthetic" and small.problem["radius"] == 2.0
+def test_another_application_says_what_its_problem_takes_and_shows(tmp_path, monkeypatch):
+    class Ridge(multitask.Multitask):
+        lmo_tie = "none"
+
+        def options(self, where, table):
+            return super().options(where, {"ridge": table["strength"]})
+
+        def start_words(self, start):
+            return "nowhere"
+
+        def shown(self, point, data):
+            return {"weights": np.asarray(point.y).tolist()}
+
+    monkeypatch.setitem(spec.APPLICATIONS, "ridge", Ridge())
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALL.replace("radius = 2.0", 'application = "ridge"\nstrength = 0.3'))
+    (run,) = experiments.run(experiments.read(path), seeds=[0], steps=100, methods=["fp"], nus={"fp": [1.0]})
+    assert (run["config"]["ridge"], run["config"]["start"], run["config"]["lmo_tie"]) == (0.3, "nowhere", "none")
+    assert len(run["final"]["weights"]) == 5 and "lam" not in run["final"]
+    assert Run.from_dict(run).final.point == {"weights": run["final"]["weights"]}

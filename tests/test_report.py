@@ -6,7 +6,9 @@ import re
 import pytest
 
 from bisaddle import report
-from bisaddle.report.page import COLUMNS, document, thinned
+from bisaddle.report.files import write
+from bisaddle.report.page import NOT_DRAWN, document, thinned
+from bisaddle.report.records import Run, Trial
 from bisaddle.report.style import METHODS, in_order, styles
 
 from .report_runs import made_run, made_runs, made_sensitivity
@@ -39,7 +41,7 @@ def test_the_page_holds_every_final_number_and_certificate_as_it_is(runs, page):
         if run["tuned"]:
             assert shown["configs"][copy["config"]] == run["config"] and len(copy["final"]) == len(run["final"])
             assert {name: column[-1] for name, column in copy["curve"].items()} == {
-                name: run["curve"][name][-1] for name in COLUMNS
+                name: column[-1] for name, column in run["curve"].items() if name not in NOT_DRAWN
             }
         else:
             assert copy["curve"] is None
@@ -63,13 +65,28 @@ def test_text_of_the_user_cannot_end_the_script_or_become_markup(tmp_path):
 
 
 def test_a_thinned_curve_keeps_its_ends_and_its_order(runs):
-    curve = made_run("exp1", "mtl", "opf", 0.1, steps=10_000)["curve"]
-    thin = thinned(curve)
+    run = made_run("exp1", "mtl", "opf", 0.1, steps=10_000)
+    curve, thin = run["curve"], thinned(Run.from_dict(run).curve)
     assert len(curve["k"]) == 1001 and 100 < len(thin["k"]) < 250
     assert thin["k"][:3] == [0, 10, 20] and thin["k"][-1] == 10_000 and thin["k"] == sorted(set(thin["k"]))
     places = [curve["k"].index(k) for k in thin["k"]]
     assert thin["gap"] == pytest.approx([curve["gap"][i] for i in places], rel=1e-3)
-    assert thinned({"k": [0], "gap": [None]}) == {"k": [0], "gap": [None]}
+    run["curve"] = {name: [None if name == "gap" else column[0]] for name, column in curve.items()}
+    assert thinned(Run.from_dict(run).curve) == {k: v for k, v in run["curve"].items() if k not in NOT_DRAWN}
+
+
+def test_a_file_is_whole_or_not_there(tmp_path):
+    path = write(tmp_path / "new" / "a.txt", "first\n")
+    with pytest.raises(UnicodeEncodeError):
+        write(path, "half\ud800")
+    assert path.read_bytes() == b"first\n" and list(path.parent.iterdir()) == [path]
+
+
+def test_a_record_is_written_as_it_was_read(runs):
+    for run in runs:
+        assert Run.from_dict(run).to_dict() == {**run, "partial": False}
+    for entry in made_sensitivity():
+        assert entry.items() <= Trial.from_dict(entry).to_dict().items()
 
 
 def test_runs_are_grouped_by_figure_and_others_by_experiment(runs):

@@ -24,6 +24,12 @@ class GramData(NamedTuple):
     ridge: Array
     divergence: Array
 
+    def train_losses(self, v: Array) -> Array:
+        return _gram_losses(v, self.train_gram, self.train_cross, self.train_square)
+
+    def valid_losses(self, v: Array) -> Array:
+        return _gram_losses(v, self.valid_gram, self.valid_cross, self.valid_square)
+
 
 class RowData(NamedTuple):
     """The rows themselves, tasks padded with zero rows to one length; counts are the true row counts."""
@@ -36,6 +42,12 @@ class RowData(NamedTuple):
     valid_counts: Array
     ridge: Array
     divergence: Array
+
+    def train_losses(self, v: Array) -> Array:
+        return _row_losses(v, self.train_rows, self.train_targets, self.train_counts)
+
+    def valid_losses(self, v: Array) -> Array:
+        return _row_losses(v, self.valid_rows, self.valid_targets, self.valid_counts)
 
 
 def regression(
@@ -78,10 +90,10 @@ def regression(
     if form == "gram":
         data = GramData(*_gram(training), *_gram(validation), *scalars)
         by_hand = Derivatives(_f_x, _f_theta, _f_y, _g_theta, _g_theta_theta, _g_theta_x)
-        problem = Problem(_gram_upper, _gram_lower, **sets, data=data, constants=constants, derivatives=by_hand)
+        problem = Problem(_upper, _lower, **sets, data=data, constants=constants, derivatives=by_hand)
     else:
         data = RowData(*_rows(training), *_rows(validation), *scalars)
-        problem = Problem(_row_upper, _row_lower, **sets, data=data, constants=constants)
+        problem = Problem(_upper, _lower, **sets, data=data, constants=constants)
     start = Point(x={"x": jnp.zeros(d), "lam": jnp.full(T, 0.5)}, theta=jnp.zeros((T, d)), y=jnp.full(T, 1.0 / T))
     return problem, start
 
@@ -175,28 +187,16 @@ def _row_losses(v, rows, targets, counts):
     return 0.5 * jnp.sum(jnp.square(jnp.einsum("tnd,td->tn", rows, v) - targets), axis=1) / counts
 
 
-def _row_upper(x, theta, y, data):
-    losses = _row_losses(theta, data.valid_rows, data.valid_targets, data.valid_counts)
-    return jnp.sum(y * losses) - _penalty(y, data)
-
-
-def _row_lower(x, theta, data):
-    losses = _row_losses(_blend(x, theta), data.train_rows, data.train_targets, data.train_counts)
-    return jnp.sum(losses) + 0.5 * data.ridge * jnp.sum(jnp.square(theta))
-
-
 def _gram_losses(v, gram, cross, square):
     return 0.5 * jnp.sum(v * (_times(gram, v) - 2 * cross), axis=1) + 0.5 * square
 
 
-def _gram_upper(x, theta, y, data):
-    losses = _gram_losses(theta, data.valid_gram, data.valid_cross, data.valid_square)
-    return jnp.sum(y * losses) - _penalty(y, data)
+def _upper(x, theta, y, data):
+    return jnp.sum(y * data.valid_losses(theta)) - _penalty(y, data)
 
 
-def _gram_lower(x, theta, data):
-    losses = _gram_losses(_blend(x, theta), data.train_gram, data.train_cross, data.train_square)
-    return jnp.sum(losses) + 0.5 * data.ridge * jnp.sum(jnp.square(theta))
+def _lower(x, theta, data):
+    return jnp.sum(data.train_losses(_blend(x, theta))) + 0.5 * data.ridge * jnp.sum(jnp.square(theta))
 
 
 def _f_x(x, theta, y, data):
@@ -208,13 +208,15 @@ def _f_theta(x, theta, y, data):
 
 
 def _f_y(x, theta, y, data):
-    losses = _gram_losses(theta, data.valid_gram, data.valid_cross, data.valid_square)
-    return losses - data.divergence * (y.size * y - 1)
+    return data.valid_losses(theta) - data.divergence * (y.size * y - 1)
+
+
+def _residual(x, theta, data):
+    return _times(data.train_gram, _blend(x, theta)) - data.train_cross
 
 
 def _g_theta(x, theta, data):
-    residual = _times(data.train_gram, _blend(x, theta)) - data.train_cross
-    return x["lam"][:, None] * residual + data.ridge * theta
+    return x["lam"][:, None] * _residual(x, theta, data) + data.ridge * theta
 
 
 def _g_theta_theta(x, theta, w, data):
@@ -224,7 +226,6 @@ def _g_theta_theta(x, theta, w, data):
 def _g_theta_x(x, theta, w, data):
     lam = x["lam"][:, None]
     gram_w = _times(data.train_gram, w)
-    residual = _times(data.train_gram, _blend(x, theta)) - data.train_cross
     along_x = jnp.sum(lam * (1 - lam) * gram_w, axis=0)
-    along_lam = jnp.sum(residual * w + lam * (theta - x["x"]) * gram_w, axis=1)
+    along_lam = jnp.sum(_residual(x, theta, data) * w + lam * (theta - x["x"]) * gram_w, axis=1)
     return {"x": along_x, "lam": along_lam}

@@ -6,7 +6,8 @@ import click
 
 from bisaddle.cli import screen
 from bisaddle.cli.errors import DATA
-from bisaddle.cli.options import DATASETS, data_dir_option, json_option
+from bisaddle.cli.options import data_dir_option, json_option
+from bisaddle.report.style import DATASETS
 
 MADE = {"synthetic": "generated, no file", "diabetes": "comes with scikit-learn, no file"}
 names_argument = click.argument("names", nargs=-1, type=click.Choice(DATASETS), metavar="[NAME]...")

@@ -1,37 +1,16 @@
 """Result files: JSON with the point, its certificate, how it came about and what rebuilds its problem."""
 
 import json
-import math
-import os
-import platform
-import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bisaddle.cli.errors import DATA, Failure
+from bisaddle.report.files import finite, versions, write
+from bisaddle.report.sentences import certificate_document
 
 FORMAT = "bisaddle result 1"
-NUMBERS = ("gap", "x_gap", "y_gap", "error_bound", "value", "worst_value", "lower_error", "violation")
-
-
-def versions() -> dict[str, str]:
-    known = {"bisaddle": sys.modules["bisaddle"].__version__, "python": platform.python_version()}
-    return known | {name: version(name) for name in ("jax", "jaxlib", "numpy")}
-
-
-def finite(value: Any) -> float | None:
-    """A JSON number; None for NaN and infinity, which JSON does not have."""
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
-def certificate_document(certificate: Any, sigma: float = 1.0, tau: float = 1.0) -> dict[str, Any]:
-    numbers = {name: finite(getattr(certificate, name)) for name in NUMBERS}
-    words = {"measure": certificate.measure, "error_is_bound": certificate.error_is_bound}
-    return numbers | words | {"sigma": sigma, "tau": tau}
 
 
 def starts_document(result: Any) -> list[dict[str, Any]]:
@@ -39,8 +18,8 @@ def starts_document(result: Any) -> list[dict[str, Any]]:
     return [
         {
             "status": str(one.status),
-            "gap": finite(one.certificate.gap),
-            "worst_value": finite(one.certificate.worst_value),
+            "gap": finite(float(one.certificate.gap)),
+            "worst_value": finite(float(one.certificate.worst_value)),
             "degenerate": bool(one.certificate.degenerate),
         }
         for one in result.starts
@@ -57,7 +36,7 @@ def tree_document(tree: Any) -> Any:
         return [tree_document(item) for item in tree]
     if hasattr(tree, "dtype"):
         array = np.asarray(tree)
-        return {"dtype": str(array.dtype), "shape": list(array.shape), "values": _plain(array.tolist())}
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "values": finite(array.tolist())}
     import jax
 
     return [tree_document(leaf) for leaf in jax.tree.leaves(tree)]
@@ -81,9 +60,8 @@ def tree_from(document: Any, like: Any, name: str) -> Any:
 
 
 def result_document(result: Any, problem: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    trace = {
-        name: [finite(v) if column.dtype.kind == "f" else int(v) for v in column] for name, column in _columns(result)
-    }
+    columns = result.trace.to_dict().items()
+    trace = {name: column if column.dtype.kind == "f" else column.astype(int) for name, column in columns}
     return {
         "format": FORMAT,
         "problem": problem,
@@ -97,20 +75,13 @@ def result_document(result: Any, problem: dict[str, Any], settings: dict[str, An
         "compile_seconds": result.compile_seconds,
         "certificate": certificate_document(result.certificate),
         "point": {name: tree_document(getattr(result.point, name)) for name in ("x", "theta", "y")},
-        "trace": trace,
-        "versions": versions(),
+        "trace": {name: finite(column.tolist()) for name, column in trace.items()},
+        "versions": versions("bisaddle", "python", "jax", "jaxlib", "numpy"),
     }
 
 
 def save(document: Any, path: Path) -> None:
-    """Complete or not at all: written beside, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -131,16 +102,6 @@ def load(path: Path) -> dict[str, Any]:
     if missing:
         raise Failure(f"{path} lacks {', '.join(missing)}; a result of `solve --out` has them", DATA)
     return document
-
-
-def _columns(result: Any) -> list[tuple[str, np.ndarray]]:
-    return list(result.trace.to_dict().items())
-
-
-def _plain(values: Any) -> Any:
-    if isinstance(values, list):
-        return [_plain(value) for value in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def _leaves(document: Any) -> list[dict[str, Any]]:

@@ -2,16 +2,15 @@
 
 import inspect
 import os
-import platform
-import sys
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterable, Sequence
 
 import click
 
 from bisaddle.cli import cache, screen
 from bisaddle.cli.options import json_option
+from bisaddle.report.files import machine, versions
 
-LIBRARIES = ("jax", "jaxlib", "numpy", "equinox", "lineax", "optax", "jaxtyping")
+LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "jaxtyping")
 OPTIONAL = ("click", "rich", "matplotlib", "scikit-learn", "pooch")
 
 
@@ -28,19 +27,11 @@ def methods(name: str | None, as_json: bool) -> None:
     from bisaddle.methods.base import public_methods
     from bisaddle.methods.catalogue import HEADS, words
 
-    known = public_methods()
-    if name is not None:
-        _describe(known, name, "method", as_json)
-        return
-    rows = [(method, *words(cls.about)) for method, cls in known.items()]
-    if as_json:
-        screen.show_json([dict(zip(HEADS, row, strict=True)) for row in rows])
-        return
     # all eight columns need a wide terminal; the equations are one command away
-    wide = screen.console().width >= 150
-    kept = range(len(HEADS)) if wide else (0, 1, 2, 3, 7)
-    screen.table([HEADS[i] for i in kept], [[row[i] for i in kept] for row in rows], right=len(HEADS))
-    screen.note("bisaddle methods NAME shows a method's equations, needs and promises; keys: docs/references.bib.")
+    kept = range(len(HEADS)) if screen.console().width >= 150 else (0, 1, 2, 3, 7)
+    note = "bisaddle methods NAME shows a method's equations, needs and promises; keys: docs/references.bib."
+    row = lambda key, cls: (key, *words(cls.about))
+    _show("method", public_methods(), name, as_json, HEADS, row, kept, note)
 
 
 @click.command()
@@ -60,15 +51,8 @@ def sets(name: str | None, as_json: bool) -> None:
         for key, value in vars(library).items()
         if inspect.isclass(value) and issubclass(value, library.ConvexSet) and value is not library.ConvexSet
     }
-    if name is not None:
-        _describe(known, name, "set", as_json)
-        return
-    heads, rows = ("set", "projection", "LMO", "points"), [_set_row(key, cls) for key, cls in known.items()]
-    if as_json:
-        screen.show_json([dict(zip(heads, row, strict=True)) for row in rows])
-        return
-    screen.table(heads, rows, right=len(heads))
-    screen.note("bisaddle sets NAME describes a set and the cost of its oracles.")
+    note = "bisaddle sets NAME describes a set and the cost of its oracles."
+    _show("set", known, name, as_json, ("set", "projection", "LMO", "points"), _set_row, range(4), note)
 
 
 @click.command()
@@ -84,10 +68,8 @@ def info(as_json: bool) -> None:
     from bisaddle import datasets
 
     facts = {
-        "bisaddle": sys.modules["bisaddle"].__version__,
-        "python": platform.python_version(),
-        **{name: _version(name) for name in (*LIBRARIES, *OPTIONAL)},
-        "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        **versions("bisaddle", "python", *LIBRARIES, *OPTIONAL),
+        "platform": f"{machine()}, {os.cpu_count()} CPUs",
         "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()],
         "precision": "float64, chosen by the command line; --precision 32 for float32",
         "data folders": [str(folder) for folder in datasets.folders()],
@@ -100,7 +82,26 @@ def info(as_json: bool) -> None:
     screen.table(("", ""), [(key, value or "not installed") for key, value in shown], right=2)
 
 
-def _describe(known: dict, name: str, what: str, as_json: bool) -> None:
+def _show(
+    what: str,
+    known: dict[str, type],
+    name: str | None,
+    as_json: bool,
+    heads: Sequence[str],
+    row: Callable[[str, type], Sequence[str]],
+    kept: Iterable[int],
+    note: str,
+) -> None:
+    """The docstring of the one that is named; else a table of all, with the columns kept."""
+    if name is None:
+        rows = [row(key, cls) for key, cls in known.items()]
+        if as_json:
+            screen.show_json([dict(zip(heads, cells, strict=True)) for cells in rows])
+            return
+        columns = list(kept)
+        screen.table([heads[i] for i in columns], [[cells[i] for i in columns] for cells in rows], right=len(heads))
+        screen.note(note)
+        return
     found = next((key for key in known if key.lower() == name.lower()), None)
     if found is None:
         raise click.BadParameter(f"no {what} is called {name!r}; there are {', '.join(known)}", param_hint="NAME")
@@ -116,10 +117,3 @@ def _set_row(name: str, cls: type) -> tuple[str, str, str, str]:
     formula, _, rest = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")
     projection = "yes" if "project:" in rest else "prox" if "prox:" in rest else "no"
     return name, projection, "yes" if "lmo:" in rest else "no", " ".join(formula.split())
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

@@ -3,25 +3,23 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
 from bisaddle.cli import cache
 
-# as bisaddle.datasets.NAMES, which would have to import JAX
-DATASETS = ("synthetic", "mtl", "nlsy79", "diabetes")
+above_zero = click.FloatRange(min=0, min_open=True)
+
+
+def option(name: str, kind: Any, default: Any, help: str) -> Any:
+    """An option with a default, which its help shows."""
+    return click.option(name, type=kind, default=default, show_default=True, help=help)
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
-precision_option = click.option(
-    "--precision",
-    type=click.Choice(["32", "64"]),
-    default="64",
-    show_default=True,
-    help="Bits of a floating-point number.",
-)
-max_seconds_option = click.option(
-    "--max-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after this much wall time."
-)
+precision_option = option("--precision", click.Choice(["32", "64"]), "64", "Bits of a floating-point number.")
+max_seconds_option = click.option("--max-seconds", type=above_zero, help="Stop after this much wall time.")
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),

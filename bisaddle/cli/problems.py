@@ -25,31 +25,9 @@ class Built(NamedTuple):
     tasks: tuple[str, ...] = ()
 
 
-def multitask_specification(
-    file: Path,
-    target: str,
-    task_column: str,
-    features: Sequence[str],
-    radius: float,
-    ridge: float,
-    divergence: float,
-    train: float,
-    standardize: Sequence[str],
-    seed: int,
-) -> dict[str, Any]:
-    return {
-        "kind": "multitask",
-        "file": str(file.expanduser().absolute()),
-        "target": target,
-        "task_column": task_column,
-        "features": list(features) or None,
-        "radius": radius,
-        "ridge": ridge,
-        "divergence": divergence,
-        "train": train,
-        "standardize": list(standardize),
-        "seed": seed,
-    }
+def multitask_specification(file: Path, **chosen: Any) -> dict[str, Any]:
+    """chosen: what _multitask reads."""
+    return {"kind": "multitask", "file": str(file.expanduser().absolute()), **chosen}
 
 
 def function_specification(reference: str, seed: int | None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """bisaddle reproduce, run, report."""
 
 import time
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,19 @@ import click
 from bisaddle.cli import outputs, screen
 from bisaddle.cli.errors import DATA, NOT_CONVERGED, USAGE, Failure
 from bisaddle.cli.options import (
-    DATASETS,
     compile_cache_option,
     data_dir_option,
     json_option,
     max_seconds_option,
+    option,
     pairs_of,
 )
+from bisaddle.report.style import DATASETS, FIGURES
 from bisaddle.run.interrupts import Interrupt, noted
 
 RESULTS = Path("results")
 # nothing to look for and nothing to download
 EMBEDDED = ("synthetic", "diabetes")
-FIGURES = ("fig1", "fig2")
 
 comparison_options = [
     click.option("--quick", is_flag=True, help="Fewer steps, seeds and values of nu: seconds instead of minutes."),
@@ -45,21 +45,15 @@ comparison_options = [
 
 
 def with_options(command: Any) -> Any:
-    for option in reversed(comparison_options):
-        command = option(command)
+    for one in reversed(comparison_options):
+        command = one(command)
     return command
 
 
 @click.command()
 @click.argument("figure", type=click.Choice([*FIGURES, "all"]), default="all")
 @click.option("--dataset", "datasets", multiple=True, type=click.Choice(DATASETS), help="Only this data set; repeat.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=RESULTS,
-    show_default=True,
-    help="Folder to write to.",
-)
+@option("--out", click.Path(path_type=Path, file_okay=False), RESULTS, "Folder to write to.")
 @with_options
 def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any) -> None:
     """Run the experiments of section 6: figure 1, figure 2 or all, the last with our additions unless --quick.
@@ -121,13 +115,7 @@ def run(file: str, out: Path | None, **options: Any) -> None:
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default="report.html",
-    show_default=True,
-    help="The page.",
-)
+@option("--html", click.Path(path_type=Path, dir_okay=False), "report.html", "The page.")
 @click.option("--figures", type=click.Path(path_type=Path, file_okay=False), help="Folder for PNG and PDF figures.")
 @click.option("--title", help="Of the page.")
 @json_option
@@ -183,6 +171,33 @@ def _missing(options: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+@dataclass
+class Watch:
+    """How far all jobs are, for the line on the terminal, and whether it is time to end."""
+
+    bar: screen.Progress
+    interrupt: Interrupt
+    limit: float | None
+    why: str = ""
+
+    def part(self, i: int, count: int) -> Callable[[int, int, str, float | None], None]:
+        """The progress of job i of so many; it raises KeyboardInterrupt, as Ctrl-C does, to end the job."""
+
+        def look(done: int, total: int, text: str, gap: float | None) -> None:
+            self.bar.show((i + done / max(total, 1)) / count, text, gap)
+            if not self.ended() and self.limit is not None and time.perf_counter() > self.limit:
+                self.why = "stopped by --max-seconds"
+            if self.ended():
+                raise KeyboardInterrupt
+
+        return look
+
+    def ended(self) -> str:
+        """Why no more is run; "" as long as more may be."""
+        self.why = self.why or ("interrupted" if self.interrupt.asked else "")
+        return self.why
+
+
 def _compare(
     chosen: list,
     datasets: list[str],
@@ -193,23 +208,21 @@ def _compare(
 ) -> bool:
     """Run, save, show; whether everything was run."""
     jobs = list(_jobs(chosen, datasets, options))
-    begin, runs = time.perf_counter(), []
-    stop: list[str] = []
+    begin, runs, maps = time.perf_counter(), [], []
     with noted() as interrupt:
         screen.note(f"{len(jobs)} experiment{'s' * (len(jobs) > 1)}, float64{', quick' * options['quick']}")
         limit = None if options["max_seconds"] is None else begin + options["max_seconds"]
         with screen.Progress("compiling", quiet=options["as_json"]) as bar:
+            watch = Watch(bar, interrupt, limit)
             for i, job in enumerate(jobs):
-                share = partial(_look, bar, stop, interrupt, limit, i / len(jobs), 1 / len(jobs))
-                runs += _run_one(job, share)
-                if stop or interrupt.asked:
+                runs += _run_one(job, watch.part(i, len(jobs)))
+                if watch.ended():
                     break
-            ended = bool(stop or interrupt.asked)
-            maps = [] if ended or not sensitive else _sensitivity(jobs, partial(_look, bar, stop, interrupt, limit))
-        if interrupt.asked and not stop:
-            stop.append("interrupted")
+            if sensitive and not watch.ended():
+                maps = _sensitivity(jobs, watch)
+        stop = watch.ended()
         if not runs:
-            raise Failure(f"{stop[0] if stop else 'ended'} before the first run; nothing is saved", NOT_CONVERGED)
+            raise Failure(f"{stop or 'ended'} before the first run; nothing is saved", NOT_CONVERGED)
         written = outputs.write_all(runs, maps, folder, account)
     seconds = time.perf_counter() - begin
     if options["as_json"]:
@@ -218,7 +231,7 @@ def _compare(
         return not stop
     outputs.show_runs(runs)
     if stop:
-        click.echo(f"{stop[0]}: what was finished is saved, runs that were cut are marked as partial")
+        click.echo(f"{stop}: what was finished is saved, runs that were cut are marked as partial")
     click.echo(f"{len(runs)} runs in {seconds:.0f} s; numbers, figures and the page are in {folder}")
     click.echo(f"The page is {written['page'].absolute()}")
     return not stop
@@ -265,37 +278,15 @@ def _run_one(job: tuple[Any, dict[str, Any]], look: Any) -> list[dict]:
         return []
 
 
-def _look(
-    bar: screen.Progress,
-    stop: list[str],
-    interrupt: Interrupt,
-    limit: float | None,
-    start: float,
-    share: float,
-    done: int,
-    total: int,
-    text: str,
-    gap: float | None,
-) -> None:
-    bar.show(start + share * done / max(total, 1), text, gap)
-    if interrupt.asked:
-        stop.append("interrupted")
-    elif limit is not None and time.perf_counter() > limit:
-        stop.append("stopped by --max-seconds")
-    if stop:
-        raise KeyboardInterrupt
-
-
-def _sensitivity(jobs: list[tuple[Any, dict[str, Any]]], look: Any) -> list[dict]:
+def _sensitivity(jobs: list[tuple[Any, dict[str, Any]]], watch: Watch) -> list[dict]:
     """The order of the methods under other settings, for every experiment that names them."""
     from bisaddle import experiments
 
     varied = [(experiment, given["data_dir"]) for experiment, given in jobs if experiment.sensitivity]
     found: list[dict] = []
     for i, (experiment, data_dir) in enumerate(varied):
-        share = partial(look, i / len(varied), 1 / len(varied))
         try:
-            found += experiments.sensitivity(experiment, data_dir=data_dir, progress=share)
+            found += experiments.sensitivity(experiment, data_dir=data_dir, progress=watch.part(i, len(varied)))
         except KeyboardInterrupt:
             break
     return found

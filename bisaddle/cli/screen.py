@@ -1,7 +1,6 @@
 """What the terminal shows: tables, numbers, progress with the gap and the time left. Notes go to stderr."""
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -44,11 +43,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], title: str | N
 
 def show_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, allow_nan=False))
-
-
-def short(number: float | None) -> str:
-    """Three digits; a dash for what is not a number."""
-    return "-" if number is None or math.isnan(number) else f"{number:.2e}"
 
 
 class Progress(Line):

@@ -10,20 +10,22 @@ import click
 from bisaddle.cli import documents, screen
 from bisaddle.cli.errors import NOT_CONVERGED
 from bisaddle.cli.options import (
+    above_zero,
     compile_cache_option,
     json_option,
     max_seconds_option,
+    option,
     precision_of,
     precision_option,
 )
 from bisaddle.cli.problems import Built, build, function_specification, multitask_specification
 from bisaddle.cli.stepping import method_named
+from bisaddle.report.sentences import certificate_document, certificate_sentence
 
 PARTIAL = Path("bisaddle-partial.json")
 STANDARDIZE = {"both": ("features", "targets"), "features": ("features",), "targets": ("targets",), "none": ()}
 # options that only `multitask` knows
 APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergence", "train", "standardize")
-above_zero = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
@@ -34,47 +36,24 @@ above_zero = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--feature", multiple=True, metavar="NAME", help="multitask: a column to use; repeat. [default: all others]"
 )
-@click.option("--radius", type=above_zero, default=5.0, show_default=True, help="multitask: |x|_1 <= radius (Q).")
-@click.option(
-    "--ridge", type=above_zero, default=0.1, show_default=True, help="multitask: ridge of the lower level (rho)."
-)
-@click.option(
-    "--divergence",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="multitask: pull to equal weights.",
-)
-@click.option(
-    "--train",
-    type=click.FloatRange(0, 1),
-    default=0.75,
-    show_default=True,
-    help="multitask: fraction of training rows.",
-)
-@click.option(
-    "--standardize",
-    type=click.Choice(list(STANDARDIZE)),
-    default="both",
-    show_default=True,
-    help="multitask: what to scale.",
-)
+@option("--radius", above_zero, 5.0, "multitask: |x|_1 <= radius (Q).")
+@option("--ridge", above_zero, 0.1, "multitask: ridge of the lower level (rho).")
+@option("--divergence", click.FloatRange(min=0), 0.0, "multitask: pull to equal weights.")
+@option("--train", click.FloatRange(0, 1), 0.75, "multitask: fraction of training rows.")
+@option("--standardize", click.Choice(list(STANDARDIZE)), "both", "multitask: what to scale.")
 @click.option("--method", metavar="NAME", help="See `bisaddle methods`. [default: Adaptive, nothing to tune]")
 @click.option(
     "--step", multiple=True, metavar="NAME=NUMBER", help="A step size of the method, such as gamma=0.1; repeat."
 )
 @click.option("--nu", type=above_zero, help="Scale of the method's default steps, where it has one.")
-@click.option("--tol", type=above_zero, default=1e-4, show_default=True, help="The gap to certify.")
-@click.option(
-    "--max-steps", type=click.IntRange(1, 2**31 - 1), default=10_000, show_default=True, help="Steps at most."
-)
+@option("--tol", above_zero, 1e-4, "The gap to certify.")
+@option("--max-steps", click.IntRange(1, 2**31 - 1), 10_000, "Steps at most.")
 @max_seconds_option
-@click.option(
+@option(
     "--starts",
-    type=click.IntRange(1, 100),
-    default=1,
-    show_default=True,
-    help="Starts to run from; the lowest worst value of the certified ends is the answer.",
+    click.IntRange(1, 100),
+    1,
+    "Starts to run from; the lowest worst value of the certified ends is the answer.",
 )
 @click.option(
     "--seed",
@@ -102,16 +81,8 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
     specification = _specification(ctx, problem, file, options)
     with precision_of(options["precision"]):
         built, specification = build(specification)
-        chosen = {key: options[key] for key in ("tol", "max_steps", "step", "nu")}
-        method = method_named(
-            options["method"],
-            built.problem,
-            built.start,
-            chosen["tol"],
-            chosen["max_steps"],
-            chosen["step"],
-            chosen["nu"],
-        )
+        chosen = (options[key] for key in ("tol", "max_steps", "step", "nu"))
+        method = method_named(options["method"], built.problem, built.start, *chosen)
         result = _solved(built, method, options)
         settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu", "starts")}
         settings |= {"method": method.name, "steps": list(options["step"]), "precision": int(options["precision"])}
@@ -147,7 +118,6 @@ def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: boo
     """
     from bisaddle.certificate import certify as certified
     from bisaddle.problem import Point
-    from bisaddle.report import certificate_sentence
 
     document = documents.load(result)
     old = document["certificate"]
@@ -162,13 +132,13 @@ def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: boo
         fresh = certified(built.problem, Point(**parts), measure=old["measure"], sigma=old["sigma"], tau=old["tau"])
         limit = float(document["settings"]["tol"] if tol is None else tol)
         within = fresh.within(limit)
-        new = documents.certificate_document(fresh, old["sigma"], old["tau"])
+        new = certificate_document(fresh, old["sigma"], old["tau"])
     sentence = certificate_sentence(new)
     if as_json:
         screen.show_json({"certificate": new, "recorded": old, "tol": limit, "within": within, "sentence": sentence})
     else:
         click.echo(f"{built.words}; float64")
-        rows = [(WORDS[name], _exact(old.get(name)), _exact(new[name])) for name in documents.NUMBERS]
+        rows = [(words, _exact(old.get(name)), _exact(new[name])) for name, words in WORDS.items()]
         screen.table(("", "recorded", "computed again"), rows)
         click.echo(sentence)
         verdict = "at most" if within else "not within"
@@ -208,10 +178,8 @@ def _specification(ctx: click.Context, problem: str, file: Path | None, options:
         if options[name] is None:
             raise click.UsageError(f"multitask needs --{name.replace('_', '-')} NAME, a column of {file}")
     sizes = {key: options[key] for key in ("target", "task_column", "radius", "ridge", "divergence", "train")}
-    scaled = STANDARDIZE[options["standardize"]]
-    return multitask_specification(
-        file, **sizes, features=options["feature"], standardize=scaled, seed=options["seed"] or 0
-    )
+    features, scaled = list(options["feature"]) or None, list(STANDARDIZE[options["standardize"]])
+    return multitask_specification(file, **sizes, features=features, standardize=scaled, seed=options["seed"] or 0)
 
 
 def _solved(built: Built, method: Any, options: dict[str, Any]) -> Any:
@@ -247,11 +215,9 @@ def _solved(built: Built, method: Any, options: dict[str, Any]) -> Any:
 
 
 def _show(built: Built, method: Any, result: Any, document: dict[str, Any]) -> None:
-    from bisaddle.report import certificate_sentence
-
     certificate = document["certificate"]
     click.echo(f"{result.status} after {result.steps} steps and {result.seconds:.2f} s: {result.status.advice}")
-    screen.table(("", "certificate"), [(WORDS[name], _exact(certificate[name])) for name in documents.NUMBERS])
+    screen.table(("", "certificate"), [(words, _exact(certificate[name])) for name, words in WORDS.items()])
     if document["starts"]:
         screen.table(("start", "status", "gap", "worst value over Y"), _start_rows(document["starts"]))
     if built.tasks:

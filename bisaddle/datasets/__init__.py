@@ -3,8 +3,9 @@
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from bisaddle.datasets.catalogue import Source as Source
 from bisaddle.datasets.catalogue import parts as _parts
@@ -26,6 +27,7 @@ from bisaddle.datasets.files import renew as _renew
 from bisaddle.datasets.mtl import mtl as _mtl
 from bisaddle.datasets.nlsy79 import nlsy79 as _nlsy79
 from bisaddle.datasets.read import columns as _columns
+from bisaddle.datasets.record import Choices as _Choices
 from bisaddle.datasets.record import Dataset as Dataset
 from bisaddle.datasets.synthetic import synthetic as _synthetic
 from bisaddle.datasets.table import from_csv as from_csv
@@ -58,17 +60,22 @@ class FileReport:
 def load(name: str, **options) -> Dataset:
     """The data set called "synthetic", "mtl", "nlsy79" or "diabetes", as tasks.
 
-    Options of all: split ("even", "natural"), tasks, train=0.75, standardize=("features", "targets"), seed=0.
+    Options of all: split ("even", "natural"), tasks, train=0.75, standardize=("features", "targets"), seed=0. An even
+    split has 5 tasks if not said, as in the paper; a natural one those that the data come in.
     synthetic: n, d, noise. mtl, nlsy79: directory, download=True.
     nlsy79: version ("public", "raw"), reading ("A", "B").
     Files: from directory, else BISADDLE_DATA, else the cache, else downloaded; a wrong one raises a DataError.
     """
     loader = _LOADERS[_known(name)]
-    allowed = list(inspect.signature(loader).parameters)
-    unknown = [option for option in options if option not in allowed]
+    shared = [part.name for part in fields(_Choices)]
+    own = list(inspect.signature(loader).parameters)[1:]
+    unknown = [option for option in options if option not in (*shared, *own)]
     if unknown:
-        raise ValueError(f"{name} has no option {', '.join(unknown)}; it has {', '.join(allowed)}")
-    return loader(**options)
+        raise ValueError(f"{name} has no option {', '.join(unknown)}; it has {', '.join((*shared, *own))}")
+    # generated tasks stay as they are, unless the user mixes them
+    chosen: dict[str, Any] = {"split": "natural" if name == "synthetic" else "even"} | options
+    choices = _Choices(**{option: chosen.pop(option) for option in shared if option in chosen})
+    return loader(choices, **chosen)
 
 
 def where(name: str, directory: str | os.PathLike | None = None) -> dict[str, Path | None]:

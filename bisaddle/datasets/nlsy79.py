@@ -5,7 +5,6 @@ is free, the file is not redistributed) is that of jkomiyama/fairregresion (read
 """
 
 import os
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from bisaddle.datasets.catalogue import parts
 from bisaddle.datasets.errors import ContentError, MissingFileError
 from bisaddle.datasets.files import File, obtain
 from bisaddle.datasets.read import columns, numbers, take, words
-from bisaddle.datasets.record import Dataset, Group, build, check_options
+from bisaddle.datasets.record import Choices, Dataset, Group, build
 
 PAPER_ROWS = 6213
 ANSWERS = ("genhealth", "illegalact", "charged", "grade90", "jobsnum90", "afqt89", "jobtrain90")
@@ -53,13 +52,9 @@ GRADES |= {f"{word} YR COL": 12.0 + n for n, word in enumerate(ORDINALS[:7], 1)}
 
 
 def nlsy79(
+    choices: Choices,
     version: str = "public",
     reading: str = "B",
-    split: str = "even",
-    tasks: int | None = None,
-    train: float = 0.75,
-    standardize: Sequence[str] = ("features", "targets"),
-    seed: int = 0,
     directory: str | os.PathLike | None = None,
     download: bool = True,
 ) -> Dataset:
@@ -68,9 +63,8 @@ def nlsy79(
     version: "public", 4908 rows of the R package fairml, a stand-in for the paper's 6213; "raw", the user's own
     extract of the NLS Investigator, saved as nlsy79_raw.csv.
     reading: "B" adds age; "A" adds a constant, which standardising turns into 0. Neither has gender.
-    split: "even" shuffles all rows into equal tasks (5, as in the paper); "natural" has a task a gender.
+    The natural tasks are the genders.
     """
-    check_options(split, tasks, train, standardize, seed)
     if version not in ("public", "raw"):
         raise ValueError(f'version must be "public" or "raw", given {version!r}')
     if reading not in ("A", "B"):
@@ -85,22 +79,12 @@ def nlsy79(
     groups = [
         Group(name, A[which], table["income90"][which]) for name, which in (("male", ~female), ("female", female))
     ]
-    if split == "even":  # rows in the order of the file
+    if choices.split == "even":  # rows in the order of the file
         groups = [Group("all", A, table["income90"])]
     what = "public 4908-row stand-in" if version == "public" else f"raw NLS Investigator extract, {rows} rows kept"
     note = "" if rows == PAPER_ROWS else f" (paper: {PAPER_ROWS} rows)"
-    return build(
-        "nlsy79",
-        f"NLSY79, {what}, reading {reading}{note}",
-        groups,
-        list(features),
-        split=split,
-        tasks=tasks,
-        train=train,
-        standardize=standardize,
-        seed=seed,
-        config={"version": version, "reading": reading, "files": {file.source.file: file.sha256}},
-    )
+    config = {"version": version, "reading": reading, "files": {file.source.file: file.sha256}}
+    return build("nlsy79", f"NLSY79, {what}, reading {reading}{note}", groups, list(features), choices, config)
 
 
 def _raw_file(directory: str | os.PathLike | None) -> File:

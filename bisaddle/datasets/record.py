@@ -22,6 +22,34 @@ class Group(NamedTuple):
     targets: np.ndarray
 
 
+@dataclass(frozen=True)
+class Choices:
+    """How rows become tasks: options of every data set, refused outside their range before any file is looked for.
+
+    split: "even" shuffles all rows into equal tasks (5 if tasks is None); "natural" has a task a group of rows.
+    train: the fraction of training rows of a task. standardize: "features", "targets", both or none of them.
+    """
+
+    split: str = "even"
+    tasks: int | None = None
+    train: float = 0.75
+    standardize: Sequence[str] = ("features", "targets")
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        tasks, seed, known = self.tasks, self.seed, ("features", "targets")
+        if self.split not in ("even", "natural"):
+            raise ValueError(f'split must be "even" or "natural", given {self.split!r}')
+        if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int | np.integer) or tasks < 2):
+            raise ValueError(f"tasks must be an integer >= 2 (the worst of one task is that task), given {tasks!r}")
+        if not 0 < self.train < 1:
+            raise ValueError(f"train must lie between 0 and 1 (the fraction of training rows), given {self.train!r}")
+        if isinstance(self.standardize, str) or not all(what in known for what in self.standardize):
+            raise ValueError(f"standardize must be a list of none, one or both of {known}, given {self.standardize!r}")
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise ValueError(f"seed must be an integer >= 0, given {seed!r}")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Tasks ready for apps.multitask.regression, with everything that was chosen on the way to them.
@@ -64,12 +92,7 @@ def build(
     label: str,
     groups: Sequence[Group],
     features: Sequence[str],
-    *,
-    split: str,
-    tasks: int | None,
-    train: float,
-    standardize: Sequence[str],
-    seed: int,
+    choices: Choices,
     config: dict[str, Any],
 ) -> Dataset:
     """Groups of rows into a Dataset.
@@ -79,7 +102,7 @@ def build(
     the first int(train * len) rows of each part train, the others validate
     standardised: (column - mean) / deviation over all training rows of all tasks; constant columns become 0
     """
-    check_options(split, tasks, train, standardize, seed)
+    split, tasks, seed = choices.split, choices.tasks, choices.seed
     if split == "even":
         A, b = np.concatenate([g.features for g in groups]), np.concatenate([g.targets for g in groups])
         parts = np.array_split(np.random.default_rng(seed).permutation(len(b)), 5 if tasks is None else tasks)
@@ -92,15 +115,15 @@ def build(
             )
         perms = [np.random.default_rng(seed).permutation(len(g.targets)) for g in groups]
         shuffled = [Group(g.name, g.features[p], g.targets[p]) for g, p in zip(groups, perms, strict=True)]
-    made, scale = _standardize([_cut(name, group, train) for group in shuffled], standardize)
+    made, scale = _standardize([_cut(name, group, choices.train) for group in shuffled], choices.standardize)
     config = {
         "name": name,
         "label": label,
         **config,
         "split": split,
         "tasks": len(made),
-        "train": float(train),
-        "standardize": list(standardize),
+        "train": float(choices.train),
+        "standardize": list(choices.standardize),
         "seed": operator.index(seed),
         "rows": sum(len(g.targets) for g in groups),
         "columns": len(features),
@@ -113,21 +136,6 @@ def build(
             array.flags.writeable = False
     names = tuple(group.name for group in shuffled)
     return Dataset(name, label, tuple(made), names, tuple(features), json.dumps(config, allow_nan=False))
-
-
-def check_options(split: str, tasks: int | None, train: float, standardize: Sequence[str], seed: int) -> None:
-    """Refuse options outside their range, before any file is looked for."""
-    if split not in ("even", "natural"):
-        raise ValueError(f'split must be "even" or "natural", given {split!r}')
-    if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int | np.integer) or tasks < 2):
-        raise ValueError(f"tasks must be an integer >= 2 (the worst of one task is that task), given {tasks!r}")
-    if not 0 < train < 1:
-        raise ValueError(f"train must lie between 0 and 1 (the fraction of training rows), given {train!r}")
-    known = ("features", "targets")
-    if isinstance(standardize, str) or not all(what in known for what in standardize):
-        raise ValueError(f"standardize must be a list of none, one or both of {known}, given {standardize!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be an integer >= 0, given {seed!r}")
 
 
 def _cut(name: str, group: Group, train: float) -> Task:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bisaddle.datasets.errors import ContentError, MissingFileError, TaskError
 from bisaddle.datasets.read import comma_separated, numbers, take
-from bisaddle.datasets.record import Dataset, Group, build, check_options
+from bisaddle.datasets.record import Choices, Dataset, Group, build
 
 
 def from_csv(
@@ -25,7 +25,7 @@ def from_csv(
 
     features: the columns used, by default all but target and task_column; all of them numbers, none missing.
     """
-    check_options("natural", None, train, standardize, seed)
+    choices = Choices("natural", None, train, standardize, seed)
     path = Path(file).expanduser()
     try:
         content = path.read_bytes()
@@ -48,19 +48,7 @@ def from_csv(
         raise ContentError(f"{path}, column {task_column}, row {row}: nothing found; the name of a task is needed")
     if len(names) < 2:
         raise TaskError(f"{path}, column {task_column}: one task only ({names[0]}) found; at least two are needed")
-    return build(
-        path.stem,
-        f"{path.name}, {target} by {task_column}",
-        [Group(str(name), A[labels == name], b[labels == name]) for name in names],
-        chosen,
-        split="natural",
-        tasks=None,
-        train=train,
-        standardize=standardize,
-        seed=seed,
-        config={
-            "target": target,
-            "task_column": task_column,
-            "files": {path.name: hashlib.sha256(content).hexdigest()},
-        },
-    )
+    groups = [Group(str(name), A[labels == name], b[labels == name]) for name in names]
+    files = {path.name: hashlib.sha256(content).hexdigest()}
+    config = {"target": target, "task_column": task_column, "files": files}
+    return build(path.stem, f"{path.name}, {target} by {task_column}", groups, chosen, choices, config)

@@ -1,7 +1,6 @@
 """How the order of the methods depends on what section 6 does not state."""
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,8 +9,10 @@ import numpy as np
 from bisaddle.experiments import build
 from bisaddle.experiments.errors import ExperimentError
 from bisaddle.experiments.jobs import Crew, Outcome, Progress
-from bisaddle.experiments.runner import LEAST_GAP, THIN, WIDTH, chosen, jobs_of
-from bisaddle.experiments.spec import Case, Experiment, MethodSpec
+from bisaddle.experiments.runner import THIN, WIDTH, chosen, jobs_of, mean_log
+from bisaddle.experiments.spec import Case, Experiment
+from bisaddle.report.files import finite
+from bisaddle.report.records import Trial
 
 # the gaps in which a setting is judged: Definition 2.1 with sigma = 1, with the method's own, and Definition 2.2
 MEASURES = {"gap": "sigma = 1", "gap_paper": "own sigma", "gap_projection": "Definition 2.2"}
@@ -23,9 +24,7 @@ def sensitivity(
 ) -> list[dict[str, Any]]:
     """The order of OPF, FP and MORBiT for every combination of the file's table [sensitivity], on its first seed.
 
-    Each is a dict: experiment, dataset, setting (radius, ridge, ..., neumann of MORBiT, measure), cap (of nu, or None),
-    order (by the mean log10 gap), order_final (by the gap at K), order_hvps (by the gap after as many products as OPF
-    takes in K steps), gaps and mean_log10_gaps and nus by method (None: finite for no nu), corners (who ends in one).
+    Each is a dict with the keys of report.records.Trial; its setting is radius, ridge, ..., neumann of MORBiT, measure.
     Interrupted, the settings that are complete come back.
     """
     if not experiment.sensitivity:
@@ -34,7 +33,7 @@ def sensitivity(
     experiment = _every(experiment)
     varied = {key: values for key, values in experiment.sensitivity.items() if key != "nu_caps"}
     settings = [dict(zip(varied, values, strict=True)) for values in itertools.product(*varied.values())]
-    found: list[dict[str, Any]] = []
+    found: list[Trial] = []
     with jax.enable_x64(True):
         cases = [(setting, _case(experiment.cases[0], setting)) for setting in settings]
         built = [build.instance(case, experiment.seeds[0], data_dir) for _, case in cases]
@@ -50,8 +49,8 @@ def sensitivity(
             outcomes[owner] += [outcome for outcome in done if outcome.status != "INTERRUPTED"]
         for (setting, case), mine in zip(cases, outcomes, strict=True):
             if {o.lane.spec.key for o in mine} == {spec.key for spec in experiment.methods}:
-                found += _entries(experiment, case, setting, mine)
-    return found
+                found += _trials(experiment, case, setting, mine)
+    return [trial.to_dict() for trial in found]
 
 
 def _compared(experiment: Experiment) -> list[str]:
@@ -74,59 +73,54 @@ def _case(case: Case, setting: dict[str, Any]) -> Case:
     return Case(case.name, {**case.dataset, **options}, problem)
 
 
-def _entries(experiment: Experiment, case: Case, setting: dict[str, Any], mine: list[Outcome]) -> list[dict[str, Any]]:
+def _trials(experiment: Experiment, case: Case, setting: dict[str, Any], mine: list[Outcome]) -> list[Trial]:
     made = []
     series = [spec for spec in experiment.methods if spec.method == "MORBiT"]
     caps = [*experiment.sensitivity.get("nu_caps", []), None]
     for spec, measure, cap in itertools.product(series, MEASURES, caps):
         keys = {"opf": "opf", "fp": "fp", "morbit": spec.key}
-        best = {name: _best(mine, key, measure, cap) for name, key in keys.items()}
-        if any(outcome is None for outcome in best.values()):
-            continue
-        made.append(_entry(experiment, case, setting, spec, measure, cap, best))  # pyright: ignore[reportArgumentType]
+        tried = {name: _best(mine, key, measure, cap) for name, key in keys.items()}
+        best = {name: outcome for name, outcome in tried.items() if outcome is not None}
+        if len(best) == len(keys):
+            named = {**setting, "neumann": spec.neumann, "measure": MEASURES[measure]}
+            made.append(_trial(experiment, case, named, measure, cap, best))
     return made
 
 
 def _best(mine: list[Outcome], key: str, measure: str, cap: float | None) -> Outcome | None:
     tried = [o for o in mine if o.lane.spec.key == key and (cap is None or (o.lane.nu or 0.0) <= cap)]
-    return min(tried, key=lambda outcome: _mean_log(outcome, measure), default=None)
+    return min(tried, key=lambda outcome: mean_log(outcome, measure), default=None)
 
 
-def _mean_log(outcome: Outcome, measure: str) -> float:
-    gaps = outcome.columns[measure]
-    return float(np.mean(np.log10(np.maximum(gaps, LEAST_GAP)))) if np.all(np.isfinite(gaps)) else np.inf
-
-
-def _entry(
+def _trial(
     experiment: Experiment,
     case: Case,
     setting: dict[str, Any],
-    spec: MethodSpec,
     measure: str,
     cap: float | None,
     best: dict[str, Outcome],
-) -> dict[str, Any]:
-    means = {name: _mean_log(outcome, measure) for name, outcome in best.items()}
+) -> Trial:
+    means = {name: mean_log(outcome, measure) for name, outcome in best.items()}
     finals = {name: float(outcome.columns[measure][-1]) for name, outcome in best.items()}
     budget = int(best["opf"].hvps[-1])
     spent = {name: _at(outcome, measure, budget) for name, outcome in best.items()}
-    return {
-        "experiment": case.name,
-        "dataset": case.dataset["name"],
-        "setting": {**setting, "neumann": spec.neumann, "measure": MEASURES[measure]},
-        "cap": cap,
-        "steps": experiment.steps,
-        "seed": experiment.seeds[0],
-        "order": _ordered(means),
-        "order_final": _ordered(finals),
-        "order_hvps": _ordered(spent),
-        "gaps": _finite(finals),
-        "gaps_hvps": _finite(spent),
-        "mean_log10_gaps": _finite(means),
-        "nus": {name: outcome.lane.nu if np.isfinite(means[name]) else None for name, outcome in best.items()},
-        "corners": [name for name, outcome in best.items() if bool(outcome.columns["corner"][-1])],
-        "worst_values": _finite({name: float(outcome.columns["worst_value"][-1]) for name, outcome in best.items()}),
-    }
+    return Trial(
+        experiment=case.name,
+        dataset=case.dataset["name"],
+        setting=setting,
+        cap=cap,
+        steps=experiment.steps,
+        seed=experiment.seeds[0],
+        order=_ordered(means),
+        order_final=_ordered(finals),
+        order_hvps=_ordered(spent),
+        gaps=_finite(finals),
+        gaps_hvps=_finite(spent),
+        mean_log10_gaps=_finite(means),
+        nus={name: outcome.lane.nu if np.isfinite(means[name]) else None for name, outcome in best.items()},
+        corners=[name for name, outcome in best.items() if bool(outcome.columns["corner"][-1])],
+        worst_values=_finite({name: float(outcome.columns["worst_value"][-1]) for name, outcome in best.items()}),
+    )
 
 
 def _at(outcome: Outcome, measure: str, budget: int) -> float:
@@ -139,9 +133,4 @@ def _ordered(scores: dict[str, float]) -> list[str]:
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    return {name: value if np.isfinite(value) else None for name, value in values.items()}
-
-
-def holds(entry: dict[str, Any], names: Sequence[str] = ("opf", "fp", "morbit"), by: str = "order") -> bool:
-    """Whether the methods come in this order."""
-    return entry[by] == list(names)
+    return {name: finite(value) for name, value in values.items()}

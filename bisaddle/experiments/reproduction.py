@@ -1,5 +1,6 @@
 """REPRODUCTION.md from the JSON files alone: claims of section 6, what we see, where they hold or fail, and why."""
 
+import math
 import os
 from collections import Counter
 from pathlib import Path
@@ -7,21 +8,25 @@ from typing import Any
 
 from bisaddle.experiments import claims
 from bisaddle.experiments.store import SENSITIVITY, load, load_sensitivity
-from bisaddle.experiments.summary import PAPER, WORDS, Curves, Sets, called, curves, order, short, table, verdict
+from bisaddle.experiments.summary import Curves, Sets, curves, order, short, table, verdict
+from bisaddle.report.files import write as write_file
+from bisaddle.report.records import Run, Trial, runs_of
+from bisaddle.report.style import PAPER, called
 
 
 def write(folder: str | os.PathLike, path: str | os.PathLike) -> Path:
     """Read results.json, and sensitivity.json if it is there, in a folder; write the page."""
     beside = Path(folder) / SENSITIVITY
     entries = load_sensitivity(folder) if beside.is_file() else []
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text(load(folder), entries), encoding="utf-8")
-    return path
+    return write_file(path, text(load(folder), entries))
 
 
 def text(runs: list[dict[str, Any]], entries: list[dict[str, Any]]) -> str:
     """The page."""
+    return _text(runs_of(runs), [Trial.from_dict(entry) for entry in entries])
+
+
+def _text(runs: list[Run], entries: list[Trial]) -> str:
     found = curves(runs)
     first, second = found.get("exp1", {}), found.get("exp2", {})
     parts = [
@@ -45,7 +50,7 @@ def text(runs: list[dict[str, Any]], entries: list[dict[str, Any]]) -> str:
     return "\n".join(part.rstrip() + "\n" for part in parts if part)
 
 
-def _head(runs: list[dict[str, Any]]) -> str:
+def _head(runs: list[Run]) -> str:
     lines = [
         "# Section 6, reproduced",
         "",
@@ -54,16 +59,16 @@ def _head(runs: list[dict[str, Any]]) -> str:
     ]
     if not runs:
         return "\n".join([*lines, "", "There are no runs.", ""])
-    config = runs[0]["config"]
-    labels = dict.fromkeys(run["dataset_label"] for run in runs)
-    seeds = ", ".join(str(seed) for seed in sorted({run["seed"] for run in runs}))
-    steps = ", ".join(str(k) for k in sorted({run["steps"] for run in runs}))
+    config = runs[0].config
+    labels = dict.fromkeys(run.dataset_label for run in runs)
+    seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
+    steps = ", ".join(str(k) for k in sorted({run.steps for run in runs}))
     versions = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
     shared = [
         f"{name} {', '.join(_values(runs, key))}"
         for name, key in (("radius", "radius"), ("ridge", "ridge"), ("start", "start"), ("precision", "precision"))
     ]
-    scaled = dict.fromkeys(" and ".join(run["config"]["data"]["standardize"]) or "nothing" for run in runs)
+    scaled = dict.fromkeys(" and ".join(run.config["data"]["standardize"]) or "nothing" for run in runs)
     lines += [
         "",
         f"Data: {'; '.join(labels)}. Seeds {seeds}; K = {steps} steps. {versions}.",
@@ -72,23 +77,23 @@ def _head(runs: list[dict[str, Any]]) -> str:
         f"sigma = {config['gap']['sigma']:g}, at the exact lower solution. nu: {config['tuning']}; values with gamma > "
         "1 left out. Faster means a lower mean log10 gap.",
     ]
-    if any(run["config"]["quick"] for run in runs):
+    if any(run.config["quick"] for run in runs):
         lines += ["", "**A quick run, with fewer seeds, values of nu or steps: its verdicts are provisional.**"]
-    if any(run.get("partial") for run in runs):
+    if any(run.partial for run in runs):
         lines += ["", "**The run was interrupted: what was cut is left out below.**"]
     return "\n".join([*lines, ""])
 
 
-def _values(runs: list[dict[str, Any]], key: str) -> list[str]:
-    return list(dict.fromkeys(str(run["config"][key]) for run in runs))
+def _values(runs: list[Run], key: str) -> list[str]:
+    return list(dict.fromkeys(str(run.config[key]) for run in runs))
 
 
-def _verdicts(first: Sets, second: Sets, entries: list[dict[str, Any]]) -> str:
+def _verdicts(first: Sets, second: Sets, entries: list[Trial]) -> str:
     orders = [order(methods, PAPER, lambda c: c.score) for methods in claims.complete(first, PAPER).values()]
-    parts = [[e for e in entries if (e["cap"] is None) == free] for free in (False, True)]
+    parts = [[e for e in entries if (e.cap is None) == free] for free in (False, True)]
 
     def row(claim: str, test: claims.Test) -> tuple[str, ...]:
-        shares = [f"{sum(test(e['order']) for e in part)} of {len(part)}" if part else "not run" for part in parts]
+        shares = [f"{sum(test(e.order) for e in part)} of {len(part)}" if part else "not run" for part in parts]
         return claim, "1", verdict(sum(test(o) for o in orders), len(orders)), *shares
 
     pairs = [methods[key] for methods in second.values() for key in ("opf", "fp") if key in methods]
@@ -99,7 +104,7 @@ def _verdicts(first: Sets, second: Sets, entries: list[dict[str, Any]]) -> str:
         row("both: the order OPF, FP, MORBiT", claims.as_claimed),
         ("OPF and FP converge fast for f nonlinear in y (the gap falls tenfold)", "2", fast, "", ""),
     ]
-    caps = ", ".join(dict.fromkeys(f"{e['cap']:g}" for e in parts[0]))
+    caps = ", ".join(dict.fromkeys(f"{e.cap:g}" for e in parts[0]))
     head = ("claim", "figure", "at the default, by data set", f"settings, nu <= {caps or 'a cap'}", "settings, nu free")
     return f"## The claims in short\n\n{table(head, rows)}\n"
 
@@ -115,9 +120,10 @@ def _figure(sets: Sets) -> str:
 
 
 def _row(data: str, c: Curves) -> tuple[str, ...]:
-    nu = "" if c.nu is None else f"{c.nu:.3g}"
+    nu = "" if c.first.nu is None else f"{c.first.nu:.3g}"
     gaps = (short(c.median("gap")), short(c.median("best_gap")), f"{c.score:.2f}", f"{c.median('worst_value'):.4f}")
-    return called(data), c.label, nu, *gaps, f"{c.config['products_per_step']:g}", f"{c.corners} of {len(c.runs)}"
+    products = f"{c.first.config['products_per_step']:g}"
+    return called(data), c.first.label, nu, *gaps, products, f"{c.corners} of {len(c.runs)}"
 
 
 def _corners(first: Sets) -> str:
@@ -133,8 +139,8 @@ def _corners(first: Sets) -> str:
         mine, others = c.median("worst_value"), _others(first[data])
         worse = "worse than" if mine > others else "not worse than"
         lines.append(
-            f"* {called(data)}, {c.label}: {c.corners} of {len(c.runs)} seeds; worst task {mine:.4f}, {worse} the best "
-            f"of the methods that end at none ({others:.4f})."
+            f"* {called(data)}, {c.first.label}: {c.corners} of {len(c.runs)} seeds; worst task {mine:.4f}, {worse} "
+            f"the best of the methods that end at none ({others:.4f})."
         )
     return "\n".join(lines if ended else [*lines, "No tuned run of Experiment 1 ends at one."]) + "\n"
 
@@ -150,33 +156,33 @@ def _extras(found: dict[str, Sets]) -> str:
     for name, words in (("adaptive_exp1", "Experiment 1"), ("adaptive_exp2", "Experiment 2")):
         for data, methods in found.get(name, {}).items():
             c = methods["adaptive"]
-            statuses = Counter(run["final"]["status"] for run in c.runs)
+            statuses = Counter(run.final.status for run in c.runs)
             said = ", ".join(f"{count} {status}" for status, count in statuses.items())
-            steps = sorted(run["final"]["k"] for run in c.runs)
-            products = sorted(run["curve"]["hvps"][-1] for run in c.runs)
+            steps = sorted(run.final.k for run in c.runs)
+            products = sorted(run.curve.hvps[-1] for run in c.runs)
             lines.append(
                 f"* {words}, {called(data)}: Adaptive, {said}; gap {short(c.median('gap'))} after "
                 f"{steps[len(steps) // 2]} steps and {products[len(products) // 2]} products (medians)"
                 + (f"; {c.corners} of {len(c.runs)} at a degenerate corner." if c.corners else ".")
             )
     for data, methods in found.get("frozen", {}).items():
-        said = ", ".join(f"{c.label} {c.score:.2f}" for c in methods.values())
+        said = ", ".join(f"{c.first.label} {c.score:.2f}" for c in methods.values())
         lines.append(f"* lambda frozen at 1/2, {called(data)}: mean log10 gap {said}.")
     return "\n".join(["## Beyond the paper\n", *lines]) + "\n" if lines else ""
 
 
-def _unstated(entries: list[dict[str, Any]]) -> str:
+def _unstated(entries: list[Trial]) -> str:
     """How often the paper's order is found, value by value."""
     rows, fixed = [], []
-    for data in dict.fromkeys(entry["dataset"] for entry in entries):
-        mine = [entry for entry in entries if entry["dataset"] == data]
-        for name in dict.fromkeys(key for entry in mine for key in entry["setting"]):
-            values = dict.fromkeys(str(entry["setting"][name]) for entry in mine)
+    for data in dict.fromkeys(entry.dataset for entry in entries):
+        mine = [entry for entry in entries if entry.dataset == data]
+        for name in dict.fromkeys(key for entry in mine for key in entry.setting):
+            values = dict.fromkeys(str(entry.setting[name]) for entry in mine)
             fixed += [f"{name} = {value} on {called(data)} data" for value in values if len(values) == 1]
             for value in values if len(values) > 1 else ():
-                some = [entry for entry in mine if str(entry["setting"][name]) == value]
-                parts = [[entry for entry in some if (entry["cap"] is None) == free] for free in (False, True)]
-                counts = [f"{sum(claims.as_claimed(e['order']) for e in part)} of {len(part)}" for part in parts]
+                some = [entry for entry in mine if str(entry.setting[name]) == value]
+                parts = [[entry for entry in some if (entry.cap is None) == free] for free in (False, True)]
+                counts = [f"{sum(claims.as_claimed(e.order) for e in part)} of {len(part)}" for part in parts]
                 rows.append((called(data), name, value, *counts))
     head = ("data", "what section 6 leaves open", "value", "order OPF, FP, MORBiT with nu capped", "with nu free")
     note = f"\nHere {', '.join(fixed)} throughout.\n" if fixed else ""
@@ -185,25 +191,23 @@ def _unstated(entries: list[dict[str, Any]]) -> str:
 
 def _rounding(found: dict[str, Sets]) -> str:
     """Curves whose digits depend on rounding: a second run of the same equations says which."""
-    every = [
-        (WORDS.get(name, name), data, c, [run["final"]["alone"] for run in c.runs])
+    parted = [
+        (called(name), data, c, [again.parted for again in c.reruns if again.parted is not None])
         for name, sets in found.items()
         for data, methods in sets.items()
         for c in methods.values()
-        if all(run["final"].get("alone") for run in c.runs)
+        if len(c.reruns) == len(c.runs)
     ]
-    if not every:
+    if not parted:
         return ""
-    parted = [(name, data, c, [a["parted"] for a in pairs]) for name, data, c, pairs in every]
-    parted = [(name, data, c, [k for k in ks if k is not None]) for name, data, c, ks in parted]
     total, count = sum(len(c.runs) for *_, c, _ in parted), sum(len(ks) for *_, ks in parted)
     lines = [
         "## Where rounding decides\n",
         "Each chosen run was made twice, in the sweep and by itself: the same equations, rounded differently. The gaps "
         f"of {total - count} of {total} pairs agree to six digits all the way; the others part:\n",
         *(
-            f"* {name}, {called(data)}, {c.label}: {len(ks)} of {len(c.runs)} seeds, from step {min(ks)} on"
-            + (f"; medians of the gap at K {short(c.median('gap'))} and {short(_median_alone(c))}." if ks else ".")
+            f"* {name}, {called(data)}, {c.first.label}: {len(ks)} of {len(c.runs)} seeds, from step {min(ks)} on"
+            f"; medians of the gap at K {short(c.median('gap'))} and {short(_median_alone(c))}."
             for name, data, c, ks in parted
             if ks
         ),
@@ -216,5 +220,5 @@ def _rounding(found: dict[str, Sets]) -> str:
 
 
 def _median_alone(c: Curves) -> float:
-    values = sorted(float("inf") if (gap := run["final"]["alone"]["gap"]) is None else gap for run in c.runs)
+    values = sorted(math.inf if again.gap is None else again.gap for again in c.reruns)
     return values[len(values) // 2]

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-Run = dict[str, Any]
-PAPER = ("opf", "fp", "morbit")
-WORDS = {"opf": "OPF", "fp": "FP", "morbit": "MORBiT", "exp1": "Experiment 1", "exp2": "Experiment 2"}
-_DATA = {"nlsy79": "NLSY79", "mtl": "MTL"}
+from bisaddle.report.records import Curve, Rerun, Run
+
 # orders of magnitude of the gap below which two curves count as alike
 ALIKE = 0.1
 
@@ -22,41 +20,37 @@ class Curves:
     runs: tuple[Run, ...]
 
     @property
-    def label(self) -> str:
-        return self.runs[0]["label"]
-
-    @property
-    def nu(self) -> float | None:
-        return self.runs[0]["nu"]
+    def first(self) -> Run:
+        """For what is the same for all seeds."""
+        return self.runs[0]
 
     @property
     def score(self) -> float:
         """Mean over the seeds of the mean log10 gap: what nu was chosen by, and what "faster" means here."""
-        return _mean(run["final"]["mean_log10_gap"] for run in self.runs)
+        return float(np.mean(_numbers(run.final.mean_log10_gap for run in self.runs)))
 
     @property
     def spread(self) -> tuple[float, float]:
         """The least and the largest mean log10 gap of a seed."""
-        values = [run["final"]["mean_log10_gap"] for run in self.runs]
-        found = [math.inf if value is None else value for value in values]
+        found = _numbers(run.final.mean_log10_gap for run in self.runs)
         return min(found), max(found)
 
     @property
     def corners(self) -> int:
-        return sum(run["final"]["corner"] for run in self.runs)
+        return sum(run.final.corner for run in self.runs)
 
     @property
-    def config(self) -> dict[str, Any]:
-        return self.runs[0]["config"]
+    def reruns(self) -> list[Rerun]:
+        """Of the runs that were made again by themselves."""
+        return [run.final.alone for run in self.runs if run.final.alone is not None]
 
     def median(self, key: str) -> float:
         """Over the seeds, of a number of the last record."""
-        values = [run["final"][key] for run in self.runs]
-        return float(np.median([math.inf if value is None else value for value in values]))
+        return float(np.median(_numbers(getattr(run.final, key) for run in self.runs)))
 
     def after(self, products: float | int) -> float:
         """Median gap when no more than so many products were taken."""
-        return float(np.median([_last(run["curve"], "hvps", products) for run in self.runs]))
+        return float(np.median([_gap_after(run.curve, products) for run in self.runs]))
 
 
 # data set -> method -> Curves
@@ -67,9 +61,9 @@ def curves(runs: Iterable[Run]) -> dict[str, Sets]:
     """experiment (exp1, exp2, adaptive_exp1, frozen, ...) -> data set -> method -> Curves, complete runs only."""
     found: dict[str, dict[str, dict[str, list[Run]]]] = {}
     for run in runs:
-        if run["tuned"] and not run.get("partial"):
-            name = run["experiment"].removesuffix(f"_{run['dataset']}")
-            found.setdefault(name, {}).setdefault(run["dataset"], {}).setdefault(run["method"], []).append(run)
+        if run.tuned and not run.partial:
+            name = run.experiment.removesuffix(f"_{run.dataset}")
+            found.setdefault(name, {}).setdefault(run.dataset, {}).setdefault(run.method, []).append(run)
     return {
         name: {data: {key: Curves(tuple(runs)) for key, runs in methods.items()} for data, methods in sets.items()}
         for name, sets in found.items()
@@ -79,11 +73,6 @@ def curves(runs: Iterable[Run]) -> dict[str, Sets]:
 def order(methods: dict[str, Curves], keys: Sequence[str], score: Callable[[Curves], float]) -> list[str]:
     """The keys that were run, least score first."""
     return sorted((key for key in keys if key in methods), key=lambda key: score(methods[key]))
-
-
-def called(data: str) -> str:
-    """A data set in a sentence."""
-    return _DATA.get(data, data)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -123,11 +112,12 @@ def compared(first: float | int, second: float | int) -> str:
     return f"{'lower' if change < 0 else 'higher'} by {abs(change):.1f} orders of magnitude than"
 
 
-def _last(curve: dict[str, list], column: str, limit: float | int) -> float:
-    places = [i for i, value in enumerate(curve[column]) if value <= limit]
-    gap = curve["gap"][places[-1]]
+def _gap_after(curve: Curve, products: float | int) -> float:
+    """The last gap with no more than so many products taken."""
+    gap = [gap for gap, taken in zip(curve.gap, curve.hvps, strict=True) if taken <= products][-1]
     return math.inf if gap is None else gap
 
 
-def _mean(values: Iterable[float | None]) -> float:
-    return float(np.mean([math.inf if value is None else value for value in values]))
+def _numbers(values: Iterable[float | int | None]) -> list[float | int]:
+    """What is not finite counts as infinite."""
+    return [math.inf if value is None else value for value in values]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bisaddle.report.runs import completed
-from bisaddle.report.style import FIGURES, in_order, styles
+from bisaddle.report.records import Run, runs_of
+from bisaddle.report.style import FIGURES, Look, in_order, styles
 
 CORNER = {"marker": "o", "linestyle": "none", "markerfacecolor": "none", "markersize": 7, "markeredgewidth": 1.5}
 HORIZONTAL = {"k": ("", "iterations"), "hvps": ("_products", "Hessian-vector and cross products")}
@@ -26,8 +26,9 @@ def figures(runs: Sequence[Mapping[str, Any]], folder: str | Path) -> tuple[Path
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
+    tuned = [run for run in runs_of(runs) if run.tuned]
     for key, title in FIGURES.items():
-        chosen = [run for run in map(completed, runs) if run["figure"] == key and run["tuned"]]
+        chosen = [run for run in tuned if run.figure == key]
         if not chosen:
             continue
         for column, (suffix, label) in HORIZONTAL.items():
@@ -40,12 +41,12 @@ def figures(runs: Sequence[Mapping[str, Any]], folder: str | Path) -> tuple[Path
     return tuple(written)
 
 
-def _figure(runs: Sequence[Mapping[str, Any]], title: str, column: str, label: str) -> Any:
+def _figure(runs: Sequence[Run], title: str, column: str, label: str) -> Any:
     from matplotlib.figure import Figure
 
-    datasets = in_order(run["dataset"] for run in runs)
-    looks = {key: look for key, look in styles(run["method"] for run in runs).items() if look["shown"]}
-    labels = len({run["label"] for run in runs if run["method"] in looks}) + any(_cornered(run, looks) for run in runs)
+    datasets = in_order(run.dataset for run in runs)
+    looks = {key: look for key, look in styles(run.method for run in runs).items() if look.shown}
+    labels = len({run.label for run in runs if run.method in looks}) + any(_cornered(run, looks) for run in runs)
     below = 0.65 + 0.25 * math.ceil(labels / len(datasets))  # inches, with as many columns of labels as panels
     wide, high = 3.6 * len(datasets) + 1.0, 2.75 + below
     # margins by hand: the automatic ones take longer than all the rest
@@ -60,7 +61,7 @@ def _figure(runs: Sequence[Mapping[str, Any]], title: str, column: str, label: s
     panels = np.ravel(figure.subplots(1, len(datasets), squeeze=False, gridspec_kw=margins))
     for panel, dataset in zip(panels, datasets, strict=True):
         for place, (method, look) in enumerate(looks.items()):
-            here = [run for run in runs if run["dataset"] == dataset and run["method"] == method]
+            here = [run for run in runs if run.dataset == dataset and run.method == method]
             if here:
                 _draw(panel, here, column, look, 3 - place / 100)  # the first lies on top
         panel.set(yscale="log", xlabel=label, title=dataset)
@@ -76,28 +77,28 @@ def _figure(runs: Sequence[Mapping[str, Any]], title: str, column: str, label: s
     return figure
 
 
-def _draw(panel: Any, runs: Sequence[Mapping[str, Any]], column: str, look: Mapping[str, Any], zorder: float) -> None:
+def _draw(panel: Any, runs: Sequence[Run], column: str, look: Look, zorder: float) -> None:
     """The median of the seeds, over the steps that all of them have."""
-    length = min(len(run["curve"]["k"]) for run in runs)
-    gaps = np.array([[_positive(gap) for gap in run["curve"]["gap"][:length]] for run in runs])
-    across = np.array(runs[0]["curve"][column][:length], dtype=float)
-    dash = (0, [float(part) for part in look["dash"].split()]) if look["dash"] else "-"
-    line = {"color": look["colour"], "linestyle": dash, "linewidth": 1.6, "label": runs[0]["label"], "zorder": zorder}
+    length = min(len(run.curve.k) for run in runs)
+    gaps = np.array([[_positive(gap) for gap in run.curve.gap[:length]] for run in runs])
+    across = np.array(getattr(runs[0].curve, column)[:length], dtype=float)
+    dash = (0, [float(part) for part in look.dash.split()]) if look.dash else "-"
+    line = {"color": look.colour, "linestyle": dash, "linewidth": 1.6, "label": runs[0].label, "zorder": zorder}
     middle = np.exp(np.median(np.log(gaps), axis=0))  # NaN where a seed has none: the line ends there
     panel.plot(across, middle, **line)
     shown = np.flatnonzero(np.isfinite(middle))
-    if shown.size and any(run["final"]["corner"] for run in runs):
-        panel.plot(across[shown[-1]], middle[shown[-1]], color=look["colour"], **CORNER)
+    if shown.size and any(run.final.corner for run in runs):
+        panel.plot(across[shown[-1]], middle[shown[-1]], color=look.colour, **CORNER)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a column without a number has no least one
         if len(runs) > 1:
             panel.fill_between(
-                across, np.nanmin(gaps, 0), np.nanmax(gaps, 0), color=look["colour"], alpha=0.15, linewidth=0
+                across, np.nanmin(gaps, 0), np.nanmax(gaps, 0), color=look.colour, alpha=0.15, linewidth=0
             )
 
 
-def _cornered(run: Mapping[str, Any], looks: Mapping[str, Any]) -> bool:
-    return run["method"] in looks and run["final"]["corner"]
+def _cornered(run: Run, looks: Mapping[str, Look]) -> bool:
+    return run.method in looks and run.final.corner
 
 
 def _positive(gap: float | None) -> float:

@@ -4,15 +4,18 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from bisaddle.report.runs import completed
+from bisaddle.report.files import write
+from bisaddle.report.records import Curve, runs_of
 from bisaddle.report.sentences import certificate_sentence
-from bisaddle.report.style import FIGURES, group_of, in_order, styles, title_of
+from bisaddle.report.style import group_of, groups_of, in_order, styles, title_of
 
-COLUMNS = ("k", "seconds", "hvps", "gap", "gap_projection", "gap_paper", "x_gap", "y_gap", "worst_value", "corner")
+# columns that the page does not draw
+NOT_DRAWN = ("x_gap_projection", "gap_projection_paper")
 # what the page needs of a run that was not chosen
 SCALARS = ("k", "gap", "best_gap", "mean_log10_gap", "worst_value", "corner")
 # a curve keeps about this many points on a linear and as many on a logarithmic axis
@@ -30,63 +33,55 @@ def html(
     """Write the page. Final numbers on it are those of the runs to the last digit; curves are thinned and rounded."""
     if not runs:
         raise ValueError("a report needs at least one run, given none")
-    parts = {"title": _escaped(title), "style": _asset("page.css"), "chart": _asset("chart.js")}
+    parts = {"title": escape(title, quote=False), "style": _asset("page.css"), "chart": _asset("chart.js")}
     parts |= {"tables": _asset("tables.js"), "script": _asset("page.js")}
     parts["data"] = _embedded(document(runs, sensitivity, title))
     # in one pass: what is put in is not looked at again
     page = re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark.group(1)], _asset("page.html"))
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
-    return path
+    return write(path, page)
 
 
 def document(
     runs: Sequence[Mapping[str, Any]], sensitivity: Sequence[Mapping[str, Any]] | None, title: str
 ) -> dict[str, Any]:
     """What the page is made of. The number of a run on the page is its place in `runs`."""
-    runs = [completed(run) for run in runs]
-    groups = list(dict.fromkeys(group_of(run) for run in runs))
-    groups = [key for key in FIGURES if key in groups] + [key for key in groups if key not in FIGURES]
+    records = runs_of(runs)
     configs: list[str] = []
     shown = []
-    for number, run in enumerate(runs):
-        kept = {key: value for key, value in run.items() if key not in ("config", "curve", "final")}
+    for number, run in enumerate(records):
+        kept = run.to_dict()
+        final = kept["final"]
         kept |= {"number": number, "group": group_of(run), "config": None, "curve": None, "sentence": ""}
         # a run of the grid that was not chosen is a point in the map of nu, not a curve
-        if run["tuned"]:
-            config = json.dumps(run["config"], sort_keys=True)
+        if run.tuned:
+            config = json.dumps(run.config, sort_keys=True)
             if config not in configs:
                 configs.append(config)
-            sentence = certificate_sentence(run["certificate"]) if run["certificate"] else "No certificate is recorded."
-            kept |= {"config": configs.index(config), "curve": thinned(run["curve"]), "sentence": sentence}
-        kept["final"] = {
-            key: value for key, value in run["final"].items() if key != "x" and (run["tuned"] or key in SCALARS)
-        }
+            sentence = certificate_sentence(run.certificate) if run.certificate else "No certificate is recorded."
+            kept |= {"config": configs.index(config), "curve": thinned(run.curve), "sentence": sentence}
+        kept["final"] = {key: final[key] for key in final if key != "x" and (run.tuned or key in SCALARS)}
         shown.append(kept)
     return {
         "title": title,
-        "groups": [{"key": key, "title": title_of(key)} for key in groups],
-        "datasets": in_order(run["dataset"] for run in runs),
-        "styles": styles(run["method"] for run in runs),
+        "groups": [{"key": key, "title": title_of(key)} for key in groups_of(records)],
+        "datasets": in_order(run.dataset for run in records),
+        "styles": {key: look._asdict() for key, look in styles(run.method for run in records).items()},
         "runs": shown,
         "configs": [json.loads(config) for config in configs],
         "sensitivity": list(sensitivity or []),
     }
 
 
-def thinned(curve: Mapping[str, Sequence]) -> dict[str, list]:
+def thinned(curve: Curve) -> dict[str, list]:
     """Fewer points, the first and the last among them, and four digits; the last point keeps all of its digits."""
-    count = len(curve["k"])
+    count = len(curve.k)
     keep = {0, count - 1} | {round(i * (count - 1) / KEPT) for i in range(KEPT)}
     keep |= {round(math.expm1(i * math.log(count) / KEPT)) for i in range(KEPT)}
     places = sorted(i for i in keep if 0 <= i < count)
-    made = {}
-    for name in COLUMNS:
-        if name in curve:
-            column = curve[name]
-            made[name] = [column[i] if i == count - 1 else _rounded(column[i]) for i in places]
-    return made
+    drawn = {name: column for name, column in curve.columns().items() if name not in NOT_DRAWN}
+    return {
+        name: [column[i] if i == count - 1 else _rounded(column[i]) for i in places] for name, column in drawn.items()
+    }
 
 
 def _rounded(value: Any) -> Any:
@@ -96,10 +91,6 @@ def _rounded(value: Any) -> Any:
 def _embedded(content: Any) -> str:
     """JSON that no HTML parser takes for the end of the script."""
     return json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _asset(name: str) -> str:

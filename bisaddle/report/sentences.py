@@ -1,7 +1,18 @@
-"""Certificates in a sentence."""
+"""Certificates as they are written to files, and in a sentence."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from bisaddle.report.files import finite
+
+NUMBERS = ("gap", "x_gap", "y_gap", "error_bound", "value", "worst_value", "lower_error", "violation")
+
+
+def certificate_document(certificate: Any, sigma: float = 1.0, tau: float = 1.0) -> dict[str, Any]:
+    """The numbers of a Certificate, its measure, and the sigma and tau of its gaps; JSON."""
+    numbers = {name: finite(float(getattr(certificate, name))) for name in NUMBERS}
+    words = {"measure": certificate.measure, "error_is_bound": certificate.error_is_bound}
+    return numbers | words | {"sigma": sigma, "tau": tau}
 
 
 def certificate_sentence(certificate: Mapping[str, Any]) -> str:

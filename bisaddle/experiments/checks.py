@@ -1,0 +1,90 @@
+"""What a file may say: a value checked or refused, with the key, what was given and what is needed."""
+
+import difflib
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from bisaddle.experiments.errors import ExperimentError
+
+
+def content_of(path: Path, needed: str) -> bytes:
+    """Of a file; needed: what kind of file, in the words of the refusal."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ExperimentError(f"{path} cannot be read ({error.strerror or error}); {needed}") from error
+
+
+def one_of(where: str, value: Any, allowed: Iterable[str]) -> str:
+    if value not in (known := list(allowed)):
+        raise ExperimentError(f"{where} must be one of {', '.join(known)}, given {value!r}")
+    return value
+
+
+def only(where: str, table: dict[str, Any], allowed: Iterable[str]) -> None:
+    """No other keys."""
+    known = list(allowed)
+    for key in table:
+        if key not in known:
+            raise ExperimentError(
+                f"{where}: unknown key {key!r}; {did_you_mean(key, known)}It may have {', '.join(known)}"
+            )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean {near[0]}? " if near else ""
+
+
+def table(where: str, value: Any, kind: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ExperimentError(f"{where} must be a table{kind}, given {value!r}")
+    return value
+
+
+def text(where: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ExperimentError(f"{where} must be a text, given {value!r}")
+    return value
+
+
+def is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float | np.number) and math.isfinite(value)
+
+
+def is_whole(value: Any, least: int) -> TypeGuard[int]:
+    return not isinstance(value, bool) and isinstance(value, int | np.integer) and bool(value >= least)
+
+
+def number(where: str, value: Any, zero: bool = False) -> float:
+    """A finite number above 0; zero: or 0."""
+    if not is_number(value) or value < 0 or (value == 0 and not zero):
+        raise ExperimentError(f"{where} must be a finite number {'>= 0' if zero else '> 0'}, given {value!r}")
+    return float(value)
+
+
+def numbers(where: str, given: Any) -> tuple[float, ...]:
+    """Numbers above 0, at least one."""
+    if not isinstance(given, list | tuple | np.ndarray) or len(given) == 0:
+        raise ExperimentError(f"{where} must be a list of numbers > 0, given {given!r}")
+    return tuple(number(where, value) for value in given)
+
+
+def whole(where: str, value: Any, least: int) -> int:
+    if not is_whole(value, least):
+        raise ExperimentError(f"{where} must be a whole number >= {least}, given {value!r}")
+    return int(value)
+
+
+def seeds(where: str, given: Any) -> tuple[int, ...]:
+    """Different whole numbers, at least one."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ExperimentError(f"{where} must be a list of whole numbers >= 0, given {given!r}")
+    found = tuple(whole(where, seed, 0) for seed in given)
+    if not found or len(set(found)) < len(found):
+        raise ExperimentError(f"{where} must be different whole numbers, at least one, given {list(found)}")
+    return found
