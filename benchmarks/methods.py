@@ -1,11 +1,11 @@
-"""All methods on a fixed set of problems: gap against oracle calls and against seconds; tuned and held-out seeds apart.
+"""All methods on a fixed set of problems: gap against oracle calls and against seconds.
 
     python benchmarks/methods.py [--only PROBLEM ...] [--out docs]
 
 Every method gets the same 8 values of nu, the factor of its step sizes (the rules are in method_cases.py). The value
-with the lowest mean log10 gap along the run, over the training seeds, is kept and run on the held-out seeds, which the
-tables report: medians. A run has at most 10000 steps and 4 seconds, gaps left out; calls are gradients of f or
-g, Hessian and cross products. The gap is the projection form for all, at the exact lower solution, best so far.
+with the lowest mean log10 gap along the run, over the training seeds, is run on the held-out seeds, whose medians the
+tables report. A run has at most 10000 steps and 4 seconds, without the gaps; calls are gradients of f or g, Hessian and
+cross products. The gap of every method is the projection form at the exact lower solution, the best so far.
 Writes benchmark_methods.md and one picture for each class of problems.
 """
 
@@ -21,10 +21,9 @@ from method_cases import BATCHES, CASES, RULES, SAMPLED, Case, K
 from pictures import save_svg
 
 import bisaddle as bs
-from bisaddle import trees
 from bisaddle.methods.base import HostMethod, able, public_methods
+from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.traced import implicit
 from bisaddle.run.blocks import advance
 
 jax.config.update("jax_enable_x64", True)
@@ -73,15 +72,11 @@ class Row(NamedTuple):
         return float(np.median([curve.gap[-1] for curve in self.curves])) if self.curves else np.inf
 
 
-@jax.jit
-def gap_at(problem: bs.Problem, point: bs.Point):
+def gap_at(kernels: Kernels, x: np.ndarray, theta: np.ndarray, y: np.ndarray) -> float:
     """The projection form of the gap at the exact lower solution, without the error bounds of a certificate."""
-    exact = implicit(problem, point.x, point.theta, point.y)
-    distance = lambda v, moved: trees.norm(trees.subtract(v, moved))
-    gap = distance(point.x, problem.x_set.project(trees.subtract(point.x, exact.Gx)))
-    if problem.y_set is not None:
-        gap += distance(point.y, problem.y_set.project(trees.add_scaled(point.y, 1.0, exact.f_y)))
-    return gap
+    exact = Implicit(kernels, x, theta, y)
+    gap = norm(x - kernels.x_set.project(x - exact.Gx))
+    return gap if kernels.y_set is None else gap + norm(y - kernels.y_set.project(y + exact.upper.f_y))
 
 
 def timed(problem: bs.Problem, method: bs.methods.Method, state: bs.methods.State, steps: int):
@@ -100,7 +95,7 @@ def run_on_host(problem: bs.Problem, start: bs.Point, method: HostMethod) -> Cur
         clock = time.perf_counter()
         look = next(look for look in looks if look.k >= k)
         seconds += time.perf_counter() - clock
-        gap = float(gap_at(problem, kernels.point(look.x, look.theta, look.y)))
+        gap = gap_at(kernels, look.x, look.theta, look.y)
         rows.append((gap, look.counts.gradients + look.counts.hvps + look.counts.cross_products, seconds))
         if gap <= FLOOR or seconds > SECONDS:
             break
@@ -114,13 +109,13 @@ def run(case: Case, rule: str, nu: float, seed: int) -> Curve:
     method = RULES[rule](problem, nu, **options)
     if isinstance(method, HostMethod):
         return run_on_host(problem, start, method)
-    state = method.init(problem, start)
+    kernels, state = Kernels(problem, start), method.init(problem, start)
     calls_alone = [timed(problem, method, state, 0)[1] for _ in range(6)]  # the first one compiles
     seconds, rows, status = 0.0, [], ""
     for k in LOOKS:
         state, elapsed = timed(problem, method, state, k - int(state.k))
         seconds += max(elapsed - min(calls_alone), 0.0)
-        gap, counts = float(gap_at(problem, state.point)), method.counts(problem, state)
+        gap, counts = gap_at(kernels, *kernels.flat(state.point)), method.counts(problem, state)
         if not gap < 1e12:
             status = "diverged"
             break
@@ -206,15 +201,15 @@ def draw(kind: str, found: dict[str, list[Row]], path: Path) -> None:
 
 HEADER = """# Benchmark of the methods
 
-Made by `python benchmarks/methods.py`: do not edit. Every method has the same 8 values of one number nu, which scales
-its step sizes by a rule written in `benchmarks/method_cases.py`; the best value on the training seeds {training} is run
-on the held-out seeds {held_out}, whose medians stand here. Gap: projection form (Definition 2.2, sigma = tau = 1) at
-the exact lower solution, the best so far. Calls: gradients of f or g, Hessian and cross products; what the gap takes is
-not counted. Seconds: of the compiled method, without compilation, gaps and the calls from Python, on two cores. At most
-{steps} steps and {seconds:g} s a run. `-`: not reached by the median run. `*`: the best nu is an end of the grid.
-Sorted by the time to 1e-2, then to 1e-4, then the gap at the end. One family of instances a table: the order may be
-another on others. A gap of exactly 0 in Experiment 1 is a degenerate corner (one task has all the weight, and lam = 1
-for it), not a solution.
+Made by `python benchmarks/methods.py`: do not edit. Every method is tried with the same 8 values of one number nu,
+which scales its step sizes by a rule in `benchmarks/method_cases.py`. The value that is best on the training seeds
+{training} is run on the held-out seeds {held_out}, and the tables show medians over these. Gap: projection form
+(Definition 2.2, sigma = tau = 1) at the exact lower solution, the best so far. Calls: gradients of f or g, Hessian and
+cross products; computing the gap is not counted. Seconds: of the compiled method on two cores, without compilation,
+gaps and calls from Python. A run has at most {steps} steps and {seconds:g} s. `-`: not reached by the median run. `*`:
+the best nu is an end of the grid. Sorted by the time to 1e-2, then to 1e-4, then the gap at the end. Each table is one
+family of instances; on other problems the order may differ. A gap of exactly 0 in Experiment 1 is a degenerate corner
+(one task has all the weight, and lam = 1 for it), not a solution.
 """
 
 

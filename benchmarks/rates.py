@@ -1,9 +1,10 @@
-"""Empirical rates: the best gap after K steps with the theory's schedules, its log-log slope beside the promised one.
+"""Measured rates: the log-log slope of the best gap after K steps, by the theory's schedules, beside the promised one.
 
     f = x'Qx/2 + x'My + theta'Py + theta'S theta/2 + b'y - sum n_i y_i^2/2,  g = theta'A theta/2 - theta'(Bx + c)
 
-on boxes, Q and S indefinite, kappa = 3; the gap of Definition 2.1 (opf) or 2.2 (fp) at the exact theta*(x), looked at
-after every step. `python benchmarks/rates.py [most] [figure]`: K = 10^2 .. most (10^6), the figure to docs/rates.svg.
+on boxes, with Q and S indefinite and kappa = 3. The gap is that of Definition 2.1 (opf) or 2.2 (fp) at the exact
+theta*(x), computed after every step. `python benchmarks/rates.py [most] [figure]`: K = 10^2 .. most (10^6), and the
+figure goes to docs/rates.svg.
 """
 
 import sys

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bisaddle.certificate import certify as certify
     from bisaddle.oracle.check import DerivativeReport as DerivativeReport
     from bisaddle.oracle.check import check_derivatives as check_derivatives
-    from bisaddle.oracle.traced import hypergradient as hypergradient
+    from bisaddle.oracle.hypergradient import hypergradient as hypergradient
     from bisaddle.problem import Constants as Constants
     from bisaddle.problem import Derivatives as Derivatives
     from bisaddle.problem import Point as Point
@@ -41,7 +41,7 @@ _MODULES = ("apps", "datasets", "experiments", "methods", "report", "schedules",
 _NAMES = {
     "certificate": ("Certificate", "certify"),
     "oracle.check": ("DerivativeReport", "check_derivatives"),
-    "oracle.traced": ("hypergradient",),
+    "oracle.hypergradient": ("hypergradient",),
     "problem": ("Constants", "Derivatives", "Point", "Problem"),
     "run.result": ("Record", "Result", "Status", "Trace"),
     "run.solve": ("solve", "solve_path"),

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 import bisaddle as bs
 from bisaddle import oracle
-from bisaddle.oracle import traced as lower
+from bisaddle.oracle import implicit
 from tests import reference
 from tests.jaxprs import equations
 from tests.registry import PROBLEMS, REGULARIZED, TWINS, flat, linear_quadratic_data
@@ -222,12 +222,10 @@ def test_a_step_differentiates_upper_once_and_lower_three_times(method_name):
 
 @pytest.fixture(params=["dense", "conjugate gradients"])
 def path(request, monkeypatch):
-    """Both linear solvers; the compiled function remembers the limit, so its cache is emptied around a change."""
-    lower._implicit.clear_cache()
+    """Both linear solvers."""
     if request.param != "dense":
-        monkeypatch.setattr(lower, "DENSE_LIMIT", 0)
-    yield request.param
-    lower._implicit.clear_cache()
+        monkeypatch.setattr(implicit, "DENSE_LIMIT", 0)
+    return request.param
 
 
 def test_hypergradient_equals_the_closed_form(path, record):

@@ -2,8 +2,8 @@
 
 To read in this order: derivatives (every first and second derivative, traced), kernels (the same as compiled programs
 over flat vectors, for what runs on the host), implicit (the lower level and its linear system solved with them),
-spectra (extreme eigenvalues), depends (whether g is quadratic), traced (solves inside a jit), check (derivatives
-against finite differences).
+spectra (extreme eigenvalues), depends (whether g is quadratic), hypergradient, check (derivatives against finite
+differences).
 """
 
 from bisaddle.oracle.derivatives import call as call

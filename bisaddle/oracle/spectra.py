@@ -1,35 +1,105 @@
-"""The ends of a symmetric map's spectrum on the host, from products alone."""
+"""The ends of a symmetric map's spectrum on the host, from products alone, by Lanczos's method."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
+Product = Callable[[np.ndarray], np.ndarray]
 
-def extreme_eigenvalues(
-    product: Callable[[np.ndarray], np.ndarray], size: int, dtype: np.dtype, products: int = 32
-) -> tuple[float, float]:
-    """Smallest and largest eigenvalue of a symmetric map on vectors of this size, from inside, by Lanczos; NaN: NaN."""
-    steps = min(products, size)
+# the basis is kept in memory
+BASIS_BYTES = 2**29
+
+
+class Krylov(NamedTuple):
+    """A symmetric map in an orthonormal basis (rows) of its Krylov space, where it is tridiagonal.
+
+    off: beside the diagonal, and last the length of what the map adds to the space; exhausted: it adds only rounding.
+    """
+
+    basis: np.ndarray
+    diagonal: np.ndarray
+    off: np.ndarray
+    exhausted: bool
+
+
+class Extremes(NamedTuple):
+    """Ritz values from inside the spectrum, their residuals (an eigenvalue lies that near), their vectors, the cost."""
+
+    least: float
+    most: float
+    least_residual: float
+    most_residual: float
+    least_vector: np.ndarray
+    most_vector: np.ndarray
+    products: int
+
+
+def krylov(product: Product, size: int, dtype: np.dtype, limit: int) -> Iterator[Krylov]:
+    """The space after each product, from a random vector, until it is exhausted or has `limit` dimensions."""
     eps = np.finfo(dtype).eps
+    basis = np.zeros((min(limit, 64), size))
+    diagonal, off = np.zeros(limit), np.zeros(limit)
     v = np.random.default_rng(0).normal(size=size)
-    basis = [v / np.linalg.norm(v)]
-    diagonal: list[float] = []
-    off: list[float] = []
-    for _ in range(steps):
-        image = np.asarray(product(basis[-1].astype(dtype)), float)
-        diagonal.append(float(basis[-1] @ image))
-        rows = np.array(basis)
+    basis[0] = v / np.linalg.norm(v)
+    for i in range(limit):
+        used = basis[: i + 1]
+        image = np.asarray(product(used[i].astype(dtype)), float)
+        diagonal[i] = used[i] @ image
         for _ in range(2):  # twice is enough to keep the basis orthogonal
-            image = image - (rows @ image) @ rows
-        beta = float(np.linalg.norm(image))
-        # the Krylov space is exhausted
-        if not beta > 100 * eps * max(abs(diagonal[-1]), abs(diagonal[0])):
-            break
-        off.append(beta)
-        basis.append(image / beta)
-    if not np.all(np.isfinite(diagonal + off)):
+            image = image - (used @ image) @ used
+        off[i] = np.linalg.norm(image)
+        exhausted = not off[i] > 100 * eps * max(abs(diagonal[i]), abs(diagonal[0]))  # or NaN
+        yield Krylov(used, diagonal[: i + 1], off[: i + 1], exhausted)
+        if exhausted or i + 1 == limit:
+            return
+        if i + 1 == len(basis):
+            basis = np.concatenate([basis, np.zeros((min(i + 1, limit - i - 1), size))])
+        basis[i + 1] = image / off[i]
+
+
+def extreme_eigenvalues(product: Product, size: int, dtype: np.dtype, products: int = 32) -> tuple[float, float]:
+    """Smallest and largest eigenvalue of a symmetric map on vectors of this size, from inside; NaN where it gives NaN.
+
+    products: how many may be taken; a few dozen, since a matrix of that order is formed.
+    """
+    *_, (_, diagonal, off, _) = krylov(product, size, dtype, min(products, size))
+    if not np.all(np.isfinite([diagonal, off])):
         return np.nan, np.nan
-    count = len(diagonal)
-    beside = np.array(off[: count - 1])
-    ritz = np.linalg.eigvalsh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    # so small a matrix takes NumPy less time than SciPy's routines take to import, and a solve begins here
+    ritz = np.linalg.eigvalsh(np.diag(diagonal) + np.diag(off[:-1], 1) + np.diag(off[:-1], -1))
     return float(ritz[0]), float(ritz[-1])
+
+
+def lanczos(product: Product, size: int, dtype: np.dtype, tolerance: float) -> Extremes:
+    """Both ends of a symmetric map's spectrum, until each residual is at most tolerance times its value.
+
+    The residual of the least value is compared with that value, so that mu_g is resolved however small it is beside
+    L_g: at most `size` products, about sqrt(L_g / mu_g) times a few for a well-spread spectrum.
+    """
+    limit, check = min(size, max(32, BASIS_BYTES // (8 * size))), 16
+    for basis, diagonal, off, exhausted in krylov(product, size, dtype, limit):
+        count = len(diagonal)
+        last = exhausted or count == limit
+        if count < check and not last:
+            continue
+        check = int(1.3 * check) + 1
+        (least, first), (most, final) = tridiagonal_ends(diagonal, off[:-1])
+        left = 0.0 if exhausted or count == size else off[-1]
+        low, high = float(left * abs(first[-1])), float(left * abs(final[-1]))
+        if last or (low <= tolerance * abs(least) and high <= tolerance * abs(most)):
+            return Extremes(least, most, low, high, first @ basis, final @ basis, count)
+    raise AssertionError("the last pass returns")
+
+
+def tridiagonal_ends(diagonal: np.ndarray, off: np.ndarray) -> list[tuple[float, np.ndarray]]:
+    """(value, unit vector) of both ends of a symmetric tridiagonal matrix's spectrum, in time linear in its size."""
+    from scipy.linalg import eigh_tridiagonal  # here, not above: it takes its time to import
+
+    if not np.all(np.isfinite(diagonal)) or not np.all(np.isfinite(off)):
+        return [(np.nan, np.full_like(diagonal, np.nan))] * 2
+    ends = []
+    for i in (0, len(diagonal) - 1):
+        values, vectors = eigh_tridiagonal(diagonal, off, select="i", select_range=(i, i))
+        ends.append((float(values[0]), vectors[:, 0]))
+    return ends

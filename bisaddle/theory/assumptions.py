@@ -10,15 +10,16 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.oracle.traced import operator_norm, spectrum
 from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
-from bisaddle.theory.estimate import derivative_norms
-from bisaddle.theory.lanczos import lower_spectrum
-from bisaddle.theory.sampling import Samples, bare, sampled
+from bisaddle.theory.norms import derivative_norms, operator_norm, unit
+from bisaddle.theory.sampling import Samples, bare, pick, sampled
+from bisaddle.theory.spectrum import lower_ends, lower_spectrum, upper_ends
 
 # a derivative that grows by more than this when theta goes ten times as far is not Lipschitz over all theta
 GROWTH = 3.0
+FAR = (0.0, 1.0, 10.0, 100.0)
+STRONGLY_CONVEX = "2.2 g strongly convex in theta"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,17 +73,16 @@ def check_assumptions(problem: Problem, key: Array, point: Point, *, samples: in
         raise ValueError(f"check_assumptions needs samples >= 2, given {samples}")
     problem = bare(problem)
     taken = sampled(problem, key, point, int(samples))
-    points = taken.points
-    findings = [_finite(problem, points)]
+    findings = [_finite(problem, taken.points)]
     if findings[0].verdict == "fails":  # nothing else can be computed
         return AssumptionReport(tuple(findings), int(samples))
     if problem.lower is not None:
-        findings.append(_strongly_convex(problem, points))
+        findings.append(_strongly_convex(taken))
     if problem.y_set is not None:
-        findings.append(_concave(problem, points, key))
-    findings.append(_lipschitz(problem, points, key))
+        findings.append(_concave(problem, taken.points, key))
+    findings.append(_lipschitz(problem, taken, key))
     if problem.lower is not None:
-        findings.append(_bounded(problem, taken))
+        findings.append(_bounded(taken))
     findings.append(_compact(problem, point))
     return AssumptionReport(tuple(findings), int(samples))
 
@@ -91,18 +91,14 @@ def quick_check(problem: Problem, point: Point) -> AssumptionReport:
     """The cheap form that solve(..., check=True) runs: finite values, curvature of g, concavity in y, at 4 points."""
     check_problem_at(problem, point)
     problem, key = bare(problem), jax.random.key(0)
-    points = sampled(problem, key, point, 4).points
-    findings = [_finite(problem, points)]
+    taken = sampled(problem, key, point, 4)
+    findings = [_finite(problem, taken.points)]
     if findings[0].verdict != "fails":
         if problem.lower is not None:
-            findings.append(_curvature_seen(problem, points))
+            findings.append(_curvature_seen(taken))
         if problem.y_set is not None:
-            findings.append(_concave(problem, points, key))
+            findings.append(_concave(problem, taken.points, key))
     return AssumptionReport(tuple(findings), 4)
-
-
-def _pick(points: Point, i: int) -> Point:
-    return jax.tree.map(lambda leaf: leaf[i], points)
 
 
 @jax.jit
@@ -120,7 +116,7 @@ def _finite(problem: Problem, points: Point) -> Finding:
     fine = np.asarray(_all_finite(problem, points))
     if np.all(fine):
         return Finding("finite values", "supported", "f, g and their gradients are finite at every sample")
-    where = _pick(points, int(np.argmin(fine)))
+    where = pick(points, int(np.argmin(fine)))
     evidence = f"NaN or infinity at {int(np.sum(~fine))} of {len(fine)} samples"
     return Finding("finite values", "fails", evidence, {"x": where.x, "theta": where.theta, "y": where.y})
 
@@ -129,31 +125,27 @@ def _too_flat(least: float, most: float, size: int, dtype) -> bool:
     return not least > 10 * size**0.5 * float(jnp.finfo(dtype).eps) * abs(most)
 
 
-def _strongly_convex(problem: Problem, points: Point) -> Finding:
-    found = lower_spectrum(problem, points, tolerance=1e-2)
-    name = "2.2 g strongly convex in theta"
-    size = trees.size(found.mu_direction)
-    if _too_flat(found.mu_g, found.L_g, size, trees.dtype_of(points.theta)):
+def _strongly_convex(taken: Samples) -> Finding:
+    found = lower_spectrum(taken, tolerance=1e-2)
+    if _too_flat(found.mu_g, found.L_g, taken.kernels.theta.size, taken.kernels.dtype):
         evidence = f"g_theta_theta has the eigenvalue {found.mu_g:.3g} (largest: {found.L_g:.3g}); add a ridge term"
         witness = {"x": found.mu_point.x, "theta": found.mu_point.theta, "direction": found.mu_direction}
-        return Finding(name, "fails", evidence, witness)
+        return Finding(STRONGLY_CONVEX, "fails", evidence, witness)
     evidence = f"eigenvalues within [{found.mu_g:.4g}, {found.L_g:.4g}] at {found.tried} points, {found.hvps} products"
-    return Finding(name, "supported", evidence)
+    return Finding(STRONGLY_CONVEX, "supported", evidence)
 
 
-@jax.jit
-def _spectra(problem: Problem, points: Point) -> tuple[Array, Array]:
-    return lax.map(lambda p: spectrum(problem, p.x, p.theta), points)
-
-
-def _curvature_seen(problem: Problem, points: Point) -> Finding:
-    lows, highs = (np.asarray(value) for value in _spectra(problem, points))
-    i = int(np.argmin(lows))
-    name, where = "2.2 g strongly convex in theta", _pick(points, i)
-    if _too_flat(lows[i], np.max(highs), trees.size(where.theta), trees.dtype_of(where.theta)):
-        evidence = f"g_theta_theta has an eigenvalue of at most {lows[i]:.3g} (largest: {np.max(highs):.3g}); "
-        return Finding(name, "fails", evidence + "add a ridge term", {"x": where.x, "theta": where.theta})
-    return Finding(name, "supported", f"eigenvalues within [{lows[i]:.4g}, {np.max(highs):.4g}] at {len(lows)} points")
+def _curvature_seen(taken: Samples) -> Finding:
+    lows, highs = np.array([lower_ends(taken.kernels, x, theta) for x, theta, _ in taken.places]).T
+    i, largest = int(np.argmin(lows)), np.max(highs)
+    if _too_flat(lows[i], largest, taken.kernels.theta.size, taken.kernels.dtype):
+        evidence = (
+            f"g_theta_theta has an eigenvalue of at most {lows[i]:.3g} (largest: {largest:.3g}); add a ridge term"
+        )
+        where = taken.point(i)
+        return Finding(STRONGLY_CONVEX, "fails", evidence, {"x": where.x, "theta": where.theta})
+    evidence = f"eigenvalues within [{lows[i]:.4g}, {largest:.4g}] at {len(lows)} points"
+    return Finding(STRONGLY_CONVEX, "supported", evidence)
 
 
 @jax.jit
@@ -166,13 +158,9 @@ def _bends(problem: Problem, points: Point, key: Array) -> tuple[Array, Array, P
         p, key = arguments
         f_y = lambda y: oracle.upper_gradients(problem, p.x, p.theta, y)[2]
         curved = lambda e: jax.jvp(f_y, (p.y,), (e,))[1]
-        most = operator_norm(curved, p.y)
-
-        def climb(_, e):  # towards the direction in which f bends up most
-            e = trees.add_scaled(curved(e), most, e)
-            length = trees.norm(e)
-            return trees.scale(1 / jnp.where(length > 0, length, 1), e)
-
+        most = operator_norm(curved, p.y, 12)
+        # towards the direction in which f bends up most
+        climb = lambda _, e: unit(trees.add_scaled(curved(e), most, e))
         direction = lax.fori_loop(0, 30, climb, trees.random_like(key, p.y))
         reach = 0.1 * y_set.diameter(p.y)
         others = [y_set.project(trees.add_scaled(p.y, sign * reach, direction)) for sign in (1.0, -1.0)]
@@ -201,11 +189,10 @@ def _concave(problem: Problem, points: Point, key: Array) -> Finding:
     i = int(np.argmax(bends))
     name = "2.1 f concave in y"
     if bends[i] > rounding * (1e-3 + scales[i]):
-        where = _pick(points, i)
-        pick = lambda tree: jax.tree.map(lambda leaf: leaf[i], tree)
+        where = pick(points, i)
         evidence = f"<f_y(y) - f_y(y'), y - y'> = {bends[i]:.3g} |y - y'|^2 > 0 for the pair below"
         return Finding(
-            name, "fails", evidence, {"x": where.x, "theta": where.theta, "y": pick(here), "y'": pick(there)}
+            name, "fails", evidence, {"x": where.x, "theta": where.theta, "y": pick(here, i), "y'": pick(there, i)}
         )
     kind = "linear" if np.max(scales) <= rounding else "concave"
     evidence = f"{kind} along {3 * len(bends)} pairs, those of least curvature among them; curvature at most "
@@ -213,32 +200,40 @@ def _concave(problem: Problem, points: Point, key: Array) -> Finding:
 
 
 @jax.jit
-def _norms_far_out(problem: Problem, points: Point, key: Array) -> dict[str, Array]:
-    """Norms of the derivatives with theta moved 1, 10 and 100 times (1 + |theta|) away."""
+def _norms_far_out(problem: Problem, points: Point, key: Array) -> tuple[dict[str, Array], PyTree]:
+    """Norms of the derivatives with theta moved by FAR times 1 + |theta|: [sample, distance]; and those theta."""
 
     def one(arguments):
         p, key = arguments
-        if problem.lower is None:
-            return {name: value[None] for name, value in derivative_norms(problem, p).items()}
+        if problem.lower is None:  # there is nothing to move
+            return {name: value[None] for name, value in derivative_norms(problem, p).items()}, None
         direction = trees.random_like(key, p.theta)
-        unit = trees.scale((1 + trees.norm(p.theta)) / trees.norm(direction), direction)
-        found = lax.map(
-            lambda far: (
-                derivative_norms(problem, Point(p.x, trees.add_scaled(p.theta, far, unit), p.y))
-                | {"L_g": spectrum(problem, p.x, trees.add_scaled(p.theta, far, unit))[1]}
-            ),
-            jnp.array([0.0, 1.0, 10.0, 100.0]),
-        )
-        return found
+        one_step = trees.scale((1 + trees.norm(p.theta)) / trees.norm(direction), direction)
+
+        def at(far):
+            theta = trees.add_scaled(p.theta, far, one_step)
+            return derivative_norms(problem, Point(p.x, theta, p.y)), theta
+
+        return lax.map(at, jnp.array(FAR))
 
     count = jax.tree.leaves(points)[0].shape[0]
-    found = lax.map(one, (points, jax.random.split(key, count)))
-    return {name: jnp.max(value, axis=0) for name, value in found.items()}
+    return lax.map(one, (points, jax.random.split(key, count)))
 
 
-def _lipschitz(problem: Problem, points: Point, key: Array) -> Finding:
-    norms = {name: np.asarray(value) for name, value in _norms_far_out(problem, points, key).items()}
-    norms.pop("mu_y", None)
+def _lipschitz(problem: Problem, taken: Samples, key: Array) -> Finding:
+    kernels = taken.kernels
+    norms, thetas = jax.device_get(_norms_far_out(problem, taken.points, key))
+    distances = range(len(FAR) if kernels.has_lower else 1)
+    moved = [
+        [(x, kernels.theta.ravel(pick(pick(thetas, i), j)), y) for j in distances]
+        for i, (x, _, y) in enumerate(taken.places)
+    ]
+    if problem.y_set is not None:
+        most = np.array([[upper_ends(kernels, *place)[1] for place in row] for row in moved])
+        norms["L_yy"] = np.maximum(norms["L_yy"], most)
+    if kernels.has_lower:
+        norms["L_g"] = np.array([[lower_ends(kernels, x, theta)[1] for x, theta, _ in row] for row in moved])
+    norms = {name: np.max(value, axis=0) for name, value in sorted(norms.items())}
     growing = [name for name, v in norms.items() if len(v) > 1 and v[3] > GROWTH * v[2] > GROWTH * v[1]]
     shown = ", ".join(f"{name} {value[0]:.3g}" for name, value in norms.items())
     name = "2.1, 2.2 Lipschitz derivatives"
@@ -251,17 +246,8 @@ def _lipschitz(problem: Problem, points: Point, key: Array) -> Finding:
     return Finding(name, "supported", f"no growth far out; near the start {shown}")
 
 
-@jax.jit
-def _slopes(problem: Problem, taken: Samples) -> Array:
-    def slope(sample):
-        point, solved = sample
-        return trees.norm(oracle.upper_gradients(problem, point.x, solved, point.y)[1])
-
-    return lax.map(slope, taken)
-
-
-def _bounded(problem: Problem, taken: Samples) -> Finding:
-    largest = float(jnp.max(_slopes(problem, taken)))
+def _bounded(taken: Samples) -> Finding:
+    largest = float(np.max(taken.slopes))
     verdict = "supported" if np.isfinite(largest) else "fails"
     return Finding("2.3 f_theta bounded", verdict, f"largest |f_theta(x, theta*(x), y)| met: {largest:.3g}")
 

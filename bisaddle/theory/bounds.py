@@ -3,10 +3,8 @@
 import dataclasses
 import math
 
-import jax
-
-from bisaddle import trees
-from bisaddle.oracle.traced import Implicit, implicit
+from bisaddle.oracle.implicit import Implicit, norm
+from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.schedules import StepSizes
@@ -20,7 +18,6 @@ from bisaddle.theory.constants import (
     derive_tracking,
     step_numbers,
 )
-from bisaddle.theory.sampling import bare
 from bisaddle.theory.steps import Plan, check_eps, check_K, check_method, order_of, regime_of, steps_for
 from bisaddle.trees import Number
 
@@ -104,8 +101,7 @@ def bound(
     for name, value in (("drop", drop), ("gradient", gradient)):
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"{name} must be finite and >= 0, given {value}")
-    at = _at_start(bare(problem), start)
-    return _bound(_Setting(problem, start, at, drop, gradient), steps, check_K(K), method)
+    return _bound(_setting(problem, start, drop, gradient), steps, check_K(K), method)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +146,7 @@ def iterations_for(
         raise ValueError('iterations_for with a start needs a Problem and method="opf" or "fp"; leave start out')
     check_problem_at(problem, start)
     constants_of(problem, _ALL, start)  # what is missing is named now, not taken for steps outside the theorem
-    setting = _Setting(problem, start, _at_start(bare(problem), start), drop, None)
+    setting = _setting(problem, start, drop)
 
     def enough(K: int) -> bool:
         plan = steps_for(problem, method, K=K, regime=regime, tau=tau)
@@ -172,16 +168,20 @@ def iterations_for(
 
 @dataclasses.dataclass(frozen=True)
 class _Setting:
+    """A problem and where a run begins; theta, the start's own; at, the lower level solved there."""
+
     problem: Problem
     start: Point
+    theta: Vector
     at: Implicit
     drop: Number | None
     gradient: Number | None
 
 
-@jax.jit
-def _at_start(problem: Problem, start: Point) -> Implicit:
-    return implicit(problem, start.x, start.theta, start.y)
+def _setting(problem: Problem, start: Point, drop: Number | None, gradient: Number | None = None) -> _Setting:
+    kernels = Kernels(problem, start)
+    x, theta, y = kernels.flat(start)
+    return _Setting(problem, start, theta, Implicit(kernels, x, theta, y), drop, gradient)
 
 
 def start_errors(problem: Problem, steps: StepSizes, start: Point, drop: Number | None = None) -> Start:
@@ -192,18 +192,19 @@ def start_errors(problem: Problem, steps: StepSizes, start: Point, drop: Number 
     check_problem_at(problem, start)
     c = constants_of(problem, _ALL, start)
     smooth, step = derive_smoothness(c), step_numbers(steps)
-    setting = _Setting(problem, start, _at_start(bare(problem), start), drop, None)
+    setting = _setting(problem, start, drop)
     return _start(setting, c, smooth, derive_tracking(c, smooth, step), step)
 
 
 def _start(s: _Setting, c: dict[str, float], smooth: Smoothness, t: Tracking, step: dict[str, float]) -> Start:
     theta_error = w_error = y_error = 0.0
     if s.problem.lower is not None:
-        theta_error = float(trees.norm(trees.subtract(s.start.theta, s.at.theta)))
-        w_error = float(trees.norm(trees.subtract(s.start.theta, s.at.w)))  # both methods start with w_0 = theta_0
-    if s.problem.y_set is not None:
-        ahead = s.problem.y_set.prox(trees.add_scaled(s.start.y, step["sigma"], s.at.f_y), step["sigma"])
-        y_error = float(trees.norm(trees.subtract(s.start.y, ahead))) / (1 - t.rho_D)
+        theta_error = norm(s.theta - s.at.theta)
+        w_error = norm(s.theta - s.at.w)  # both methods start with w_0 = theta_0
+    y_set = s.at.kernels.y_set
+    if y_set is not None:
+        ahead = y_set.prox(s.at.y + step["sigma"] * s.at.upper.f_y, step["sigma"])
+        y_error = norm(s.at.y - ahead) / (1 - t.rho_D)
         y_error = min(y_error, c["D_Y"])
     drop = c["D_X"] * _gradient(s, c, smooth) if s.drop is None else float(s.drop)
     return Start(theta_error, w_error, y_error, drop)
@@ -211,7 +212,7 @@ def _start(s: _Setting, c: dict[str, float], smooth: Smoothness, t: Tracking, st
 
 def _gradient(s: _Setting, c: dict[str, float], smooth: Smoothness) -> float:
     """sup |grad_x L| over X x Y, by the Lipschitz constants from the start."""
-    return float(trees.norm(s.at.Gx)) + smooth.L_L1 * c["D_X"] + smooth.L_L2 * c["D_Y"]
+    return norm(s.at.Gx) + smooth.L_L1 * c["D_X"] + smooth.L_L2 * c["D_Y"]
 
 
 def _direction(

@@ -6,17 +6,15 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 from bisaddle import oracle, trees
-from bisaddle.oracle.traced import extreme_eigenvalues, operator_norm
 from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Constants, Point, Problem
-from bisaddle.theory.lanczos import lower_spectrum
-from bisaddle.theory.sampling import Samples, bare, sampled
+from bisaddle.theory.norms import POWER_STEPS, VARIABLES, derivative_norms, operator_norm, unit
+from bisaddle.theory.sampling import bare, sampled
+from bisaddle.theory.spectrum import lower_spectrum, upper_ends
 from bisaddle.trees import Number
-
-POWER_STEPS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +59,9 @@ def estimate_constants(
         raise ValueError(f"tolerance must lie in (0, 1), given {tolerance}")
     known, problem = problem.constants, bare(problem)
     taken = sampled(problem, key, point, int(samples))
-    points = taken.points
     found, how, exact, hvps, converged = {}, {}, {}, 0, True
     if problem.lower is not None and (known.mu_g is None or known.L_g is None):
-        ends = lower_spectrum(problem, points, tolerance=float(tolerance))
+        ends = lower_spectrum(taken, tolerance=float(tolerance))
         hvps = ends.hvps
         if not ends.mu_g > 0:
             raise ValueError(
@@ -75,16 +72,17 @@ def estimate_constants(
         found |= {"mu_g": ends.mu_g, "L_g": ends.L_g}
         for name, residual in (("mu_g", ends.mu_residual / ends.mu_g), ("L_g", ends.L_residual / ends.L_g)):
             how[name] = f"Lanczos over {ends.tried} points, {hvps} products in all, relative residual {residual:.1e}"
-    names = _names(problem)
-    measured = {name: float(value) for name, value in _measure(problem, taken).items()}
     pairs = f"{samples} points and {samples - 1} pairs"
-    for name in names:
-        found[name] = measured[name]
+    for name, value in jax.device_get(_measure(problem, taken.points)).items():
+        found[name] = float(value)
         how[name] = f"norms of the derivative and difference quotients over {pairs}"
-    if "C_theta" in found:
+    if problem.lower is not None:
+        found["C_theta"] = float(np.max(taken.slopes))
         how["C_theta"] = f"largest of {samples} points, at theta*(x)"
-    if "mu_y" in found:
-        found["mu_y"] = 0.0 if found["mu_y"] <= 1e-8 * found["L_yy"] else min(found["mu_y"], found["L_yy"])
+    if problem.y_set is not None:
+        lows, highs = np.array([upper_ends(taken.kernels, *place) for place in taken.places]).T
+        L_yy = found["L_yy"] = float(np.max([found["L_yy"], *highs]))
+        found["mu_y"] = 0.0 if np.min(lows) <= 1e-8 * L_yy else min(float(np.min(lows)), L_yy)
         how["mu_y"] = f"Lanczos on -f_yy at {samples} points"
     exact["D_X"] = float(problem.x_set.diameter(point.x))
     if problem.y_set is not None:
@@ -113,17 +111,6 @@ def _merged(known: Constants, found: dict, how: dict, exact: dict) -> tuple[Cons
     return Constants(**values, origin=tuple(origin)), {name: text for name, text in how.items() if name in estimated}
 
 
-def _names(problem: Problem) -> tuple[str, ...]:
-    """The sampled constants that this problem has."""
-    lower, ascent = problem.lower is not None, problem.y_set is not None
-    names = ("L_xx",)
-    if lower:
-        names += ("L_xtheta", "L_thetax", "L_thetatheta", "C_thetax", "L_g_thetax", "L_g_thetatheta", "C_theta")
-    if ascent:
-        names += ("L_xy", "L_yx", "L_yy", "mu_y")
-    return (*names, "L_thetay", "L_ytheta") if lower and ascent else names
-
-
 def _bend(problem: Problem, product, point: Point, key: Array) -> Array:
     """How fast A = g_theta_x or g_theta_theta turns: max of |dA w| over unit w and a unit change of x, or of theta.
 
@@ -135,10 +122,6 @@ def _bend(problem: Problem, product, point: Point, key: Array) -> Array:
     def form(along, u, w, z):
         shift = tuple(trees.scale(along == i, part) for i, part in enumerate(u))
         return trees.dot(z, jax.jvp(lambda x, theta: product(problem, x, theta, w), place, shift)[1])
-
-    def unit(tree):
-        length = trees.norm(tree)
-        return trees.scale(1 / jnp.where(length > 0, length, 1), tree)
 
     def largest(along):
         like = (place, point.theta, jax.eval_shape(partial(product, problem), *place, point.theta))
@@ -155,60 +138,22 @@ def _bend(problem: Problem, product, point: Point, key: Array) -> Array:
 
 
 @jax.jit
-def _measure(problem: Problem, samples: Samples) -> dict[str, Array]:
-    points = samples.points
+def _measure(problem: Problem, points: Point) -> dict[str, Array]:
     first = jax.tree.map(lambda leaf: leaf[:-1], points)
     second = jax.tree.map(lambda leaf: leaf[1:], points)
 
-    def at_one(sample):
-        found = derivative_norms(problem, *sample)
+    def at_one(point):
+        found = derivative_norms(problem, point)
         if problem.lower is not None:
-            found["L_g_thetax"] = _bend(problem, oracle.cross_product, sample.points, jax.random.key(3))
-            found["L_g_thetatheta"] = _bend(problem, oracle.hessian_product, sample.points, jax.random.key(4))
+            found["L_g_thetax"] = _bend(problem, oracle.cross_product, point, jax.random.key(3))
+            found["L_g_thetatheta"] = _bend(problem, oracle.hessian_product, point, jax.random.key(4))
         return found
 
-    local = jax.lax.map(at_one, samples)
+    local = jax.lax.map(at_one, points)
     across = jax.lax.map(lambda pair: _quotients(problem, *pair), (first, second))
-    found = {name: jnp.min(value) if name == "mu_y" else jnp.max(value) for name, value in local.items()}
+    found = {name: jnp.max(value) for name, value in local.items()}
     for name, value in across.items():
         found[name] = jnp.maximum(found.get(name, 0.0), jnp.max(value))
-    return found
-
-
-_GRADIENT = ("x", "theta", "y")
-
-
-def derivative_norms(problem: Problem, point: Point, solved: PyTree = None) -> dict[str, Array]:
-    """Norms of the derivatives at one point; of f_theta at (x, solved, y) too, where solved = theta*(x) is given."""
-    parts = [part for part in range(3) if (point.x, point.theta, point.y)[part] is not None]
-    at = [point.x, point.theta, point.y]
-    found = {}
-    for row in parts:
-        for column in parts:
-            if column < row:  # f_xy is the transpose of f_yx
-                found[f"L_{_GRADIENT[row]}{_GRADIENT[column]}"] = found[f"L_{_GRADIENT[column]}{_GRADIENT[row]}"]
-                continue
-
-            def gradient(value, row=row, column=column):
-                moved = [value if part == column else at[part] for part in range(3)]
-                return oracle.upper_gradients(problem, *moved)[row]
-
-            found[f"L_{_GRADIENT[row]}{_GRADIENT[column]}"] = operator_norm(
-                lambda e, g=gradient, c=column: jax.jvp(g, (at[c],), (e,))[1], at[column], POWER_STEPS
-            )
-    if point.y is not None:
-
-        def minus_f_y(y):
-            return trees.scale(-1.0, oracle.upper_gradients(problem, point.x, point.theta, y)[2])
-
-        found["mu_y"], most = extreme_eigenvalues(lambda e: jax.jvp(minus_f_y, (point.y,), (e,))[1], point.y)
-        found["L_yy"] = jnp.maximum(found["L_yy"], most)
-    if problem.lower is not None:
-        found["C_thetax"] = operator_norm(
-            lambda w: oracle.cross_product(problem, point.x, point.theta, w), point.theta, POWER_STEPS
-        )
-    if solved is not None:
-        found["C_theta"] = trees.norm(oracle.upper_gradients(problem, point.x, solved, point.y)[1])
     return found
 
 
@@ -226,7 +171,7 @@ def _quotients(problem: Problem, first: Point, second: Point) -> dict[str, Array
         for row, gradient in enumerate(oracle.upper_gradients(problem, *moved)):
             if start[row] is not None:
                 change = trees.norm(trees.subtract(gradient, before[row]))
-                found[f"L_{_GRADIENT[row]}{_GRADIENT[column]}"] = change / safe
+                found[f"L_{VARIABLES[row]}{VARIABLES[column]}"] = change / safe
     if problem.lower is not None:
         for name, product in (("L_g_thetax", oracle.cross_product), ("L_g_thetatheta", oracle.hessian_product)):
             sizes = [
@@ -244,4 +189,4 @@ def _operator_change(problem: Problem, product, first: Point, second: Point) -> 
         return trees.subtract(product(problem, first.x, first.theta, w), product(problem, second.x, second.theta, w))
 
     length = trees.norm(trees.subtract(second.x, first.x)) + trees.norm(trees.subtract(second.theta, first.theta))
-    return operator_norm(change, first.theta, POWER_STEPS) / jnp.where(length > 0, length, jnp.inf)
+    return operator_norm(change, first.theta) / jnp.where(length > 0, length, jnp.inf)

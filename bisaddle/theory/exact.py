@@ -41,8 +41,8 @@ def exact_constants(problem: Problem, point: Point) -> Constants:
             f"exact_constants forms matrices of order {sum(sizes)}, more than {LARGEST}; use estimate_constants"
         )
     known, problem = problem.constants, bare(problem)
-    points = sampled(problem, jax.random.key(0), point, 4).points
-    blocks = [jax.tree.map(np.asarray, _second_derivatives(problem, _pick(points, i))) for i in range(4)]
+    taken = sampled(problem, jax.random.key(0), point, 4)
+    blocks = [jax.device_get(_second_derivatives(problem, taken.point(i))) for i in range(4)]
     same = lambda name: all(_close(getattr(blocks[0], name), getattr(block, name)) for block in blocks[1:])
     f_quadratic, g_quadratic = same("f"), problem.lower is None or same("g")
     if not f_quadratic and not (g_quadratic and problem.lower is not None):
@@ -64,10 +64,6 @@ def exact_constants(problem: Problem, point: Point) -> Constants:
     values = {name: value for name, value in known.items() if value is not None} | found
     kept = tuple((n, o) for n, o in known.origin if n not in found)
     return Constants(**values, origin=(*kept, *((name, "exact") for name in found)))
-
-
-def _pick(points: Point, i: int) -> Point:
-    return jax.tree.map(lambda leaf: leaf[i], points)
 
 
 @jax.jit

@@ -2,15 +2,17 @@
 
 import dataclasses
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.oracle.traced import solve_lower
+from bisaddle.oracle.implicit import Implicit, norm
+from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.problem import Constants, Point, Problem
+from bisaddle.programs import on_device
 from bisaddle.sets.base import ConvexSet
 
 
@@ -37,11 +39,25 @@ def _corner(convex_set: ConvexSet, key: Array, like: PyTree) -> PyTree:
     return convex_set.project(trees.scale(10 * convex_set.diameter(like), direction))
 
 
-class Samples(NamedTuple):
-    """Points stacked along a first axis, and theta*(x) at each of them (None without a lower level)."""
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Points to try a property on: points, stacked along a first axis; places, the same as flat (x, theta, y).
+
+    slopes: |f_theta(x, theta*(x), y)| at each of them, none without a lower level. kernels: the programs for them.
+    """
 
     points: Point
-    solved: PyTree
+    places: list[tuple[Vector, Vector, Vector]]
+    slopes: list[float]
+    kernels: Kernels
+
+    def point(self, i: int) -> Point:
+        return pick(self.points, i)
+
+
+def pick(stacked: PyTree, i: int) -> PyTree:
+    """Entry i of a tree whose leaves are stacked along a first axis."""
+    return jax.tree.map(lambda leaf: leaf[i], stacked)
 
 
 def bare(problem: Problem) -> Problem:
@@ -49,24 +65,37 @@ def bare(problem: Problem) -> Problem:
     return dataclasses.replace(problem, constants=Constants())
 
 
-@partial(jax.jit, static_argnames="count")
 def sampled(problem: Problem, key: Array, point: Point, count: int) -> Samples:
     """The given point and count - 1 others: x in X, y in Y, theta between theta*(x) and the given one.
 
     That is where a run from the given theta would be. A lower level without a minimiser leaves theta as given.
     """
+    kernels = Kernels(problem, point)
+    first = kernels.flat(point)
+    xs, ys, weights = jax.device_get(_drawn(problem, key, point, count))
+    places, slopes = [], []
+    for i in range(count):
+        x, y = (first[0], first[2]) if i == 0 else (kernels.x.ravel(pick(xs, i)), kernels.y.ravel(pick(ys, i)))
+        theta = first[1]
+        if kernels.has_lower:
+            with np.errstate(all="ignore"):  # values that are not finite are for check_assumptions to find
+                solved = Implicit(kernels, x, theta, y, 1e-8)
+            slopes.append(norm(solved.upper.f_theta))
+            weight = 1.0 if i == 0 else float(weights[i])
+            theta = weight * theta + (1 - weight) * solved.theta
+        places.append((x, theta, y))
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(kernels.point(*place) for place in places))
+    return Samples(on_device(stacked), places, slopes, kernels)
 
-    def one(arguments):
-        i, key = arguments
+
+@partial(jax.jit, static_argnames="count")
+def _drawn(problem: Problem, key: Array, point: Point, count: int) -> tuple[PyTree, PyTree, Array]:
+    """Of each sample x, y, and how far theta lies towards the given one."""
+
+    def one(key):
         x_key, y_key, theta_key = jax.random.split(key, 3)
-        given = lambda new, old: jax.tree.map(lambda a, b: jnp.where(i == 0, b, a), new, old)
-        x = given(sample_set(problem.x_set, x_key, point.x), point.x)
-        y = None if problem.y_set is None else given(sample_set(problem.y_set, y_key, point.y), point.y)
-        if problem.lower is None:
-            return Samples(Point(x, None, y), None)
-        solved, residual = solve_lower(problem, x, point.theta, 1e-8)
-        solved = jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(residual), a, b), solved, point.theta)
-        between = trees.mix(jax.random.uniform(theta_key), point.theta, solved)
-        return Samples(Point(x, given(between, point.theta), y), solved)
+        x = sample_set(problem.x_set, x_key, point.x)
+        y = None if problem.y_set is None else sample_set(problem.y_set, y_key, point.y)
+        return x, y, jax.random.uniform(theta_key)
 
-    return jax.lax.map(one, (jnp.arange(count), jax.random.split(key, count)))
+    return jax.lax.map(one, jax.random.split(key, count))
