@@ -1,23 +1,15 @@
 """Problem, Point, Constants, Derivatives: the mathematics, stated once."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from jax.tree_util import Partial
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
-from bisaddle.sets.base import ConvexSet, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, traced
+from bisaddle.sets.base import as_callable as as_callable
 from bisaddle.sets.prox import Penalty
-
-
-def as_callable(function: Any) -> Any:
-    """A pytree that can be called: plain functions become static, callable modules keep their array leaves traced."""
-    if function is None or isinstance(function, eqx.Module | Partial):
-        return function
-    return Partial(function) if callable(function) else function
 
 
 def _as_arrays(tree: PyTree) -> PyTree:
@@ -38,8 +30,8 @@ class Point(eqx.Module):
     y: PyTree = eqx.field(converter=_as_arrays, default=None)
 
 
-def _constant(value) -> Array | np.ndarray | None:
-    return value if value is None or isinstance(value, jax.Array) else np.asarray(value, dtype=np.float64)
+def _constant(value) -> Leaf | None:
+    return None if value is None else as_leaf(value, "Constants: a constant")
 
 
 class Constants(eqx.Module):
@@ -55,24 +47,24 @@ class Constants(eqx.Module):
     what it does not name was given. mu_y = 0: merely concave; bounds with mu_y = None take it for 0.
     """
 
-    mu_g: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_g: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_yy: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    mu_y: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_xx: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_xtheta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_xy: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_thetax: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_thetatheta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_thetay: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_yx: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_ytheta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    C_thetax: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_g_thetax: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    L_g_thetatheta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    C_theta: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    D_X: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
-    D_Y: Array | np.ndarray | None = eqx.field(converter=_constant, default=None)
+    mu_g: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_g: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_yy: Leaf | None = eqx.field(converter=_constant, default=None)
+    mu_y: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_xx: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_xtheta: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_xy: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_thetax: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_thetatheta: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_thetay: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_yx: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_ytheta: Leaf | None = eqx.field(converter=_constant, default=None)
+    C_thetax: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_g_thetax: Leaf | None = eqx.field(converter=_constant, default=None)
+    L_g_thetatheta: Leaf | None = eqx.field(converter=_constant, default=None)
+    C_theta: Leaf | None = eqx.field(converter=_constant, default=None)
+    D_X: Leaf | None = eqx.field(converter=_constant, default=None)
+    D_Y: Leaf | None = eqx.field(converter=_constant, default=None)
     origin: tuple[tuple[str, str], ...] = eqx.field(static=True, default=())
 
     def __check_init__(self):
@@ -94,7 +86,7 @@ class Constants(eqx.Module):
                     f"given ({name!r}, {origin!r})"
                 )
 
-    def items(self) -> list[tuple[str, Array | np.ndarray | None]]:
+    def items(self) -> list[tuple[str, Leaf | None]]:
         """(name, value) of every constant, in the order of the fields."""
         return [(name, value) for name, value in vars(self).items() if name != "origin"]
 

@@ -14,6 +14,8 @@ from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import uniform_weights
 from bisaddle.trees import Number
 
+# of the dual search: by what the margins come down at a time, the steps that are made at most, and those that may pass
+# without halving the error before it is taken for rounding
 MASS_FACTOR = 4.0
 STEPS = 1000
 PATIENCE = 20
@@ -72,6 +74,7 @@ class TransportPolytope(MatrixSet):
         if traced(self.rows) or traced(self.columns):
             return
         row_sum, column_sum = float(np.sum(self.rows)), float(np.sum(self.columns))
+        # what rounding may do to sums of numbers that were given in that precision
         digits = 1e-5 if np.float32 in (self.rows.dtype, self.columns.dtype) else 1e-9
         if abs(row_sum - column_sum) > digits * row_sum:
             raise ValueError(

@@ -2,19 +2,32 @@
 
 from collections.abc import Callable
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.trees import Number
 
 Leaf = Array | np.ndarray
+T = TypeVar("T")
+
+
+class Derived(Generic[T]):
+    """A constant of a class that some subclass computes from its fields: name = Derived(lambda self: ...)."""
+
+    def __init__(self, function: Callable[[Any], T]):
+        self.function = function
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        answer: Any = self if instance is None else self.function(instance)
+        return answer
 
 
 class ConvexSet(eqx.Module):
@@ -35,9 +48,9 @@ class ConvexSet(eqx.Module):
     traced, swept and differentiated. `capabilities` names the oracles the set has; asking for another one raises.
     """
 
-    capabilities: ClassVar[frozenset[str]] = frozenset({"project", "lmo"})
+    capabilities: ClassVar[frozenset[str] | Derived[frozenset[str]]] = frozenset({"project", "lmo"})
     # what an answer may be off by, relative to the size of the set and of the input; iterative oracles state theirs
-    tolerance: ClassVar[float] = 1e-12
+    tolerance: ClassVar[float | Derived[float]] = 1e-12
 
     def __hash__(self) -> int:
         return trees.content_hash(self)
@@ -110,7 +123,8 @@ class ConvexSet(eqx.Module):
         return v
 
     def missing(self, oracle: str) -> str:
-        able = ", ".join(sorted(self.capabilities)) or "no oracle"
+        """The message of an oracle that is not written."""
+        able = ", ".join(sorted(self.capabilities - {oracle})) or "no oracle"
         return f"{type(self).__name__} has no {oracle} (it has: {able})"
 
 
@@ -118,8 +132,9 @@ class VectorSet(ConvexSet):
     """A set of vectors. An array of another shape is read as one vector, or, with `axis`, as many.
 
     axis: None takes the whole array as one vector; an axis (or a tuple of axes) makes every slice along it a vector of
-    its own, so that Simplex(axis=-1) is one simplex per row. A subclass writes `vector_project`, `vector_lmo`,
-    `vector_diameter` and `vector_sample` for one vector; arrays among its fields have one entry per coordinate.
+    its own, so that Simplex(axis=-1) is one simplex per row. A subclass writes `vector_project`, `vector_lmo` and
+    `vector_diameter` for one vector, and `vector_sample` where there is a simpler way to draw a point; arrays among its
+    fields have one entry per coordinate.
     """
 
     axis: int | tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
@@ -137,7 +152,10 @@ class VectorSet(ConvexSet):
         raise NotImplementedError
 
     def vector_sample(self, key: Array, size: int) -> Array:
-        raise NotImplementedError
+        """A mixture of four extreme points."""
+        draws = jax.random.uniform(key, (5, size), minval=-1.0, maxval=1.0)  # one draw: each takes a second to compile
+        weights = jnp.arange(1.0, 5.0) + draws[0, 0]
+        return (weights / jnp.sum(weights)) @ jax.vmap(self.vector_lmo)(draws[1:])
 
     def project(self, v: Array) -> Array:
         return self._each(self.vector_project, v)
@@ -209,16 +227,6 @@ class VectorSet(ConvexSet):
         return jnp.sqrt(jnp.sum(jnp.square(jax.vmap(function)(self._rows(v)))))
 
 
-def positive(value, name: str) -> Leaf:
-    """A finite scalar > 0 as an array leaf; traced values pass unchecked."""
-    array = as_leaf(value, name)
-    if array.shape != ():
-        raise ValueError(f"{name} must be a number, given shape {array.shape}")
-    if not traced(array) and not (np.isfinite(array) and array > 0):
-        raise ValueError(f"{name} must be finite and > 0, given {value}")
-    return array
-
-
 def as_leaf(value, name: str) -> Leaf:
     """Numbers become float64 NumPy arrays: traced under jit like any array, and cast to the dtype of the input."""
     if isinstance(value, jax.Array):
@@ -231,12 +239,47 @@ def as_leaf(value, name: str) -> Leaf:
         raise ValueError(f"{name} must be a number or an array of numbers, given {value!r}") from error
 
 
-def finite_array(value, name: str) -> Leaf:
-    """An array of finite numbers as a leaf; traced values pass unchecked."""
+Floor = Literal["> 0", ">= 0"]
+
+
+def positive(value, name: str) -> Leaf:
+    return number(value, name, "> 0")
+
+
+def number(value, name: str, floor: Floor) -> Leaf:
+    """A finite number, > 0 or >= 0 as the floor says, as an array leaf; traced values pass unchecked."""
+    array = as_leaf(value, name)
+    if array.shape != ():
+        raise ValueError(f"{name} must be a number, given shape {array.shape}")
+    if not traced(array) and (not np.isfinite(array) or _below(array, floor)):
+        raise ValueError(f"{name} must be finite and {floor}, given {value}")
+    return array
+
+
+def finite_array(value, name: str, floor: Floor | None = None) -> Leaf:
+    """An array of finite numbers, > 0 or >= 0 if a floor says so, as a leaf; traced values pass unchecked."""
     array = as_leaf(value, name)
     if not traced(array) and not np.all(np.isfinite(array)):
         raise ValueError(f"{name} must be finite, given NaN or infinity")
+    if floor is not None and not traced(array) and _below(array, floor):
+        raise ValueError(f"{name} must be {floor}, given {np.min(np.asarray(array)):g}")
     return array
+
+
+def _below(array: Leaf, floor: Floor) -> bool:
+    values = np.asarray(array)
+    return bool(np.any(values < 0) or (floor == "> 0" and np.any(values == 0)))
+
+
+def finite_tree(tree: PyTree, name: str) -> PyTree:
+    return jax.tree.map(lambda value: finite_array(value, name), tree)
+
+
+def as_callable(function: Any) -> Any:
+    """A pytree that can be called: plain functions become static, callable modules keep their array leaves traced."""
+    if function is None or isinstance(function, eqx.Module | Partial):
+        return function
+    return Partial(function) if callable(function) else function
 
 
 def traced(value) -> bool:

@@ -5,44 +5,56 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
+from bisaddle.sets.base import Leaf, VectorSet, finite_array, like, poison, positive, traced
 from bisaddle.sets.extremes import one_hot, smallest
-from bisaddle.sets.knapsack import fill_cheapest, mixture_of_vertices, project_box_hyperplane
+from bisaddle.sets.knapsack import fill_cheapest, project_box_hyperplane
 from bisaddle.sets.simplex import project_simplex, uniform_weights
 
 
-class CappedSimplex(VectorSet):
+class CappedSet(VectorSet):
+    """{v : 0 <= v <= cap, sum v = total}: a subclass writes `limits`."""
+
+    def limits(self, v: Array) -> tuple[Array, Array]:
+        """(cap, total) for a vector shaped like v; the cap one number, or one per coordinate"""
+        raise NotImplementedError
+
+    def vector_project(self, v: Array) -> Array:
+        return project_capped_simplex(v, *self.limits(v))
+
+    def vector_lmo(self, d: Array) -> Array:
+        cap, total = self.limits(d)
+        return poison(fill_cheapest(d, jnp.broadcast_to(cap, d.shape), total), d)
+
+    def vector_diameter(self, v: Array) -> Array:
+        """An upper bound, |a - b|_2^2 <= |a - b|_inf |a - b|_1; exact for a cap that divides the total."""
+        cap, total = self.limits(v)
+        cap = jnp.minimum(jnp.broadcast_to(cap, v.shape), total)
+        movable = jnp.maximum(jnp.minimum(total, jnp.sum(cap) - total), 0)
+        return jnp.sqrt(2 * jnp.max(cap) * movable)
+
+
+class CappedSimplex(CappedSet):
     """{v : 0 <= v <= cap, sum v = radius}, cap a number or one per coordinate
 
     project: O(n) a pass, a dozen passes (safeguarded Newton on the threshold); lmo: O(n log n), a sort.
     """
 
-    cap: Leaf = eqx.field(converter=lambda c: _nonnegative(c, "CappedSimplex cap"))
+    cap: Leaf = eqx.field(converter=lambda c: finite_array(c, "CappedSimplex cap", ">= 0"))
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "CappedSimplex radius"), default=1.0)
 
     def __check_init__(self):
         if np.ndim(self.cap) and (reason := _cannot_reach(self, self.cap, self.radius, np.size(self.cap))):
             raise ValueError(reason)
 
-    def vector_project(self, v: Array) -> Array:
-        cap = like(self.cap, v).ravel() if np.ndim(self.cap) else like(self.cap, v)
-        return project_capped_simplex(v, cap, like(self.radius, v))
-
-    def vector_lmo(self, d: Array) -> Array:
-        return poison(fill_cheapest(d, flat(self.cap, d), like(self.radius, d)), d)
-
-    def vector_diameter(self, v: Array) -> Array:
-        """An upper bound, sqrt(max |a - b| sum |a - b|); exact for a cap that divides the radius."""
-        return capped_diameter(flat(self.cap, v), like(self.radius, v))
-
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
+    def limits(self, v: Array) -> tuple[Array, Array]:
+        cap = like(self.cap, v)
+        return cap.ravel() if cap.ndim else cap, like(self.radius, v)
 
     def vector_misfit(self, size: int) -> str | None:
         return VectorSet.vector_misfit(self, size) or _cannot_reach(self, self.cap, self.radius, size)
 
 
-class HyperSimplex(VectorSet):
+class HyperSimplex(CappedSet):
     """{v : 0 <= v <= 1, sum v = k}, k a number from 1 to the size of v
 
     project: O(n) a pass, a dozen passes (safeguarded Newton on the threshold); lmo: O(n log n), the k smallest entries.
@@ -50,18 +62,8 @@ class HyperSimplex(VectorSet):
 
     k: Leaf = eqx.field(converter=lambda k: _at_least_one(k, "HyperSimplex k"))
 
-    def vector_project(self, v: Array) -> Array:
-        return project_capped_simplex(v, jnp.ones((), v.dtype), like(self.k, v))
-
-    def vector_lmo(self, d: Array) -> Array:
-        return poison(fill_cheapest(d, jnp.ones_like(d), like(self.k, d)), d)
-
-    def vector_diameter(self, v: Array) -> Array:
-        """sqrt(2 min(k, n - k)), an upper bound for a k that is not an integer."""
-        return capped_diameter(jnp.ones_like(v), like(self.k, v))
-
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
+    def limits(self, v: Array) -> tuple[Array, Array]:
+        return jnp.ones((), v.dtype), like(self.k, v)
 
     def vector_misfit(self, size: int) -> str | None:
         if not traced(self.k) and self.k > size:
@@ -119,28 +121,11 @@ class KSparsePolytope(VectorSet):
         entries = jnp.minimum(like(self.k, v), v.size)
         return 2 * like(self.radius, v) * jnp.sqrt(jnp.floor(entries) + jnp.square(entries - jnp.floor(entries)))
 
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
-
 
 def project_capped_simplex(v: Array, cap: Array, radius: Array) -> Array:
     """argmin |x - v| over 0 <= x <= cap, sum x = radius; cap per coordinate, or one number"""
     zero, one = jnp.zeros((), v.dtype), jnp.ones((), v.dtype)
     return project_box_hyperplane(v, zero, jnp.minimum(cap, radius), one, radius)
-
-
-def capped_diameter(cap: Array, radius: Array) -> Array:
-    """Of {0 <= v <= cap, sum v = radius}: |a - b|_2^2 <= |a - b|_inf |a - b|_1."""
-    cap = jnp.minimum(cap, radius)
-    movable = jnp.maximum(jnp.minimum(radius, jnp.sum(cap) - radius), 0)
-    return jnp.sqrt(2 * jnp.max(cap) * movable)
-
-
-def _nonnegative(value, name: str) -> Leaf:
-    array = finite_array(value, name)
-    if not traced(array) and np.any(np.asarray(array) < 0):
-        raise ValueError(f"{name} must be >= 0, given {np.min(np.asarray(array))}")
-    return array
 
 
 def _at_least_one(value, name: str) -> Leaf:

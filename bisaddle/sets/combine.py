@@ -8,17 +8,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, cast, finite_array, like, traced
+from bisaddle.sets.base import (
+    ConvexSet,
+    Derived,
+    Leaf,
+    as_callable,
+    as_leaf,
+    cast,
+    finite_array,
+    finite_tree,
+    like,
+    traced,
+)
 from bisaddle.trees import Number
-
-
-def _function(value) -> Any:
-    """A callable pytree: plain functions become static, callable modules keep their leaves."""
-    return value if value is None or isinstance(value, eqx.Module | Partial) or not callable(value) else Partial(value)
 
 
 class Custom(ConvexSet):
@@ -39,26 +44,27 @@ class Custom(ConvexSet):
     sampler: Callable | None
     name: str = eqx.field(static=True)
 
+    capabilities = Derived(lambda self: self._given())
+
     def __init__(self, project=None, lmo=None, diameter=None, name="Custom", violation=None, sample=None):
         for what, value in (("project", project), ("lmo", lmo), ("violation", violation), ("sample", sample)):
             if value is not None and not callable(value):
                 raise ValueError(f"Custom {what} must be a function, given {type(value).__name__}")
         if project is None and lmo is None:
             raise ValueError("Custom needs project, lmo or both, given neither")
-        self.projection, self.minimiser = _function(project), _function(lmo)
-        self.distance, self.sampler = _function(violation), _function(sample)
-        self.extent = diameter if diameter is None or callable(diameter) else as_leaf(diameter, "Custom diameter")
-        self.extent = _function(self.extent)
+        self.projection, self.minimiser = as_callable(project), as_callable(lmo)
+        self.distance, self.sampler = as_callable(violation), as_callable(sample)
+        known = diameter is None or callable(diameter)
+        self.extent = as_callable(diameter) if known else as_leaf(diameter, "Custom diameter")
         if isinstance(self.extent, np.ndarray) and not (
             self.extent.shape == () and np.isfinite(self.extent) and self.extent >= 0
         ):
             raise ValueError(f"Custom diameter must be a finite number >= 0 or a function, given {diameter}")
         self.name = str(name)
 
-    @property
-    def capabilities(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        given = (("project", self.projection), ("lmo", self.minimiser))
-        return frozenset(what for what, function in given if function is not None)
+    def _given(self) -> frozenset[str]:
+        functions = {"project": self.projection, "lmo": self.minimiser}
+        return frozenset(oracle for oracle, function in functions.items() if function is not None)
 
     def project(self, v: PyTree) -> PyTree:
         if self.projection is None:
@@ -96,7 +102,7 @@ class Custom(ConvexSet):
         return None  # only the functions know
 
     def missing(self, oracle: str) -> str:
-        has = ", ".join(sorted(self.capabilities))
+        has = ", ".join(sorted(self.capabilities - {oracle}))
         return f"{self.name} has no {oracle} (it has: {has}); give Custom {oracle}="
 
 
@@ -109,13 +115,8 @@ class _Wrapped(ConvexSet):
 
     inner: ConvexSet
 
-    @property
-    def capabilities(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.inner.capabilities
-
-    @property
-    def tolerance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.inner.tolerance
+    capabilities = Derived(lambda self: self.inner.capabilities)
+    tolerance = Derived(lambda self: self.inner.tolerance)
 
     def factor_for(self, v: PyTree) -> Array:
         return jnp.ones((), trees.dtype_of(v))
@@ -198,7 +199,7 @@ class Translated(_Wrapped):
     project: one of the inner set's; lmo: one of the inner set's.
     """
 
-    offset: PyTree = eqx.field(converter=lambda o: jax.tree.map(lambda a: finite_array(a, "Translated offset"), o))
+    offset: PyTree = eqx.field(converter=lambda o: finite_tree(o, "Translated offset"))
 
     def __check_init__(self):
         _require_set("Translated", self.inner)
@@ -275,6 +276,9 @@ class Image(ConvexSet):
     calls (Wolfe's algorithm with at most 256 extreme points; beyond them an upper bound). diameter: an upper bound.
     """
 
+    capabilities = frozenset({"lmo"})
+    tolerance = Derived(lambda self: max(1e-10, self.inner.tolerance))  # that of the distance found by LMO calls
+
     matrix: Leaf = eqx.field(converter=lambda a: finite_array(a, "Image matrix"))
     inner: ConvexSet
     shape: tuple[int, ...] | None = eqx.field(
@@ -293,14 +297,6 @@ class Image(ConvexSet):
         reason = self.inner.misfit(jax.ShapeDtypeStruct(self._inner_shape, np.dtype(np.float64)))
         if reason is not None:
             raise ValueError(f"Image matrix has {columns} columns, which does not fit its set: {reason}")
-
-    @property
-    def capabilities(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return frozenset({"lmo"})
-
-    @property
-    def tolerance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return max(1e-10, self.inner.tolerance)  # that of the distance found by LMO calls
 
     @property
     def _inner_shape(self) -> tuple[int, ...]:

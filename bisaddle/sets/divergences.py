@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.base import poison
-from bisaddle.sets.roots import decreasing_root
+from bisaddle.sets.roots import decreasing_root, wright_omega
 from bisaddle.sets.simplex import project_simplex
 
 
@@ -43,7 +43,7 @@ class KullbackLeibler:
         return -jnp.log(q)
 
     def prox(self, v: Array, q: Array, weight: Array) -> Array:
-        return weight * wright_omega(jnp.log(q) - jnp.log(weight) + v / weight)
+        return weight * wright_omega(jnp.log(q) - jnp.log(weight) + v / weight, _omega_guess)
 
     def response(self, p: Array, q: Array, weight: Array) -> Array:
         return p / (p + weight)
@@ -128,25 +128,9 @@ def _threshold(v: Array, q: Array, weight: Array, divergence: Divergence) -> Arr
     return t
 
 
-@jax.custom_jvp
-def wright_omega(z: Array) -> Array:
-    """The w > 0 with w + log w = z: Lambert's W of exp(z), without its overflow."""
-    tiny = jnp.exp(jnp.minimum(z, -40))
-    vanishing = z < -40  # there w is exp(z) to rounding
-    z = jnp.where(vanishing, 0, z)
+def _omega_guess(z: Array) -> Array:
     small = jnp.exp(jnp.minimum(z, 1))
-    w = jnp.where(z < 1, small / (1 + 0.632 * small), z - jnp.log(jnp.maximum(z, 1)))
-    for _ in range(2):  # the fourth order step of Fritsch, Shafer and Crowley
-        residual = z - w - jnp.log(w)
-        middle = 2 * (1 + w) * (1 + w + 2 / 3 * residual)
-        w = w * (1 + residual / (1 + w) * (middle - residual) / (middle - 2 * residual))
-    return jnp.where(vanishing, tiny, w)
-
-
-@wright_omega.defjvp
-def _wright_omega_jvp(primals, tangents):
-    w = wright_omega(*primals)
-    return w, w / (1 + w) * tangents[0]
+    return jnp.where(z < 1, small / (1 + 0.632 * small), z - jnp.log(jnp.maximum(z, 1)))
 
 
 @jax.jit

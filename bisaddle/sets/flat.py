@@ -10,8 +10,8 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
-from bisaddle.sets.flat_base import Delegate, Linear
 from bisaddle.sets.flat_base import FlatSet as FlatSet
+from bisaddle.sets.flat_base import Linear
 from bisaddle.sets.flat_compiled import CompiledForm, IndicatorForm, PenaltyForm, is_domain
 from bisaddle.sets.flat_divergences import ChiSquareForm, KLForm
 from bisaddle.sets.flat_forms import BoxForm, L1Form, L2Form, SimplexForm, UnitSimplexForm
@@ -52,8 +52,10 @@ def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
     if isinstance(convex_set, Product) and kind is Product:
         return ProductForm(convex_set, shape)
     if isinstance(convex_set, Penalty) and is_domain(convex_set):
-        inner = flat_set(convex_set.region, shape.structs)
-        return IndicatorForm(convex_set, inner) if kind is Indicator else PenaltyForm(convex_set, inner, shape)
+        domain = flat_set(convex_set.region, shape.structs)
+        if kind is Indicator:
+            return IndicatorForm(convex_set, domain, domain)
+        return PenaltyForm(convex_set, domain, CompiledForm(convex_set, shape))
     return CompiledForm(convex_set, shape)
 
 
@@ -64,7 +66,7 @@ class ProductForm(FlatSet):
         super().__init__(of, shape.size)
         self._blocks: list[tuple[FlatSet, slice]] = []
         start = 0
-        for part, (like,) in of.parts(shape.structs):
+        for part, like in of.split(shape.structs):
             form = flat_set(part, like)
             self._blocks += [(block, slice(start + s.start, start + s.stop)) for block, s in form.blocks]
             start += form.size
@@ -113,13 +115,13 @@ class ProductForm(FlatSet):
     def _join(self, v: np.ndarray, parts: list[np.ndarray] | tuple[np.ndarray, ...]) -> np.ndarray:
         return np.concatenate(parts, dtype=v.dtype)
 
-    def _require(self, oracle: str) -> None:
-        if oracle not in self.capabilities:
-            raise ValueError(self.of.missing(oracle))
 
-
-class Widened(Delegate):
+class Widened(FlatSet):
     """A form in float64 for vectors of another dtype."""
+
+    def __init__(self, of: ConvexSet, inner: FlatSet):
+        super().__init__(of, inner.size)
+        self.inner = inner
 
     def project(self, v: np.ndarray) -> np.ndarray:
         return self.inner.project(_wide(v)).astype(v.dtype)
@@ -134,8 +136,8 @@ class Widened(Delegate):
     def violation(self, v: np.ndarray) -> float:
         return self.inner.violation(_wide(v))
 
-    def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
-        return self.inner.prox(_wide(v), step).astype(v.dtype)
+    def diameter(self) -> float:
+        return self.inner.diameter()
 
     def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
         bound, point = self.inner.best_response(_wide(y), _wide(gradient))

@@ -63,37 +63,9 @@ class FlatSet:
         away = moved - y
         return float(gradient.dot(away)) + steepness * length(away), moved
 
-
-class Delegate(FlatSet):
-    """A form that asks another one; a subclass says where it does not."""
-
-    def __init__(self, of: ConvexSet, inner: FlatSet):
-        super().__init__(of, inner.size)
-        self.inner = inner
-
-    def project(self, v: np.ndarray) -> np.ndarray:
-        return self.inner.project(v)
-
-    def lmo(self, d: np.ndarray) -> np.ndarray:
-        return self.inner.lmo(d)
-
-    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
-        return self.inner.linearised(v)
-
-    def violation(self, v: np.ndarray) -> float:
-        return self.inner.violation(v)
-
-    def diameter(self) -> float:
-        return self.inner.diameter()
-
-    def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
-        return self.inner.prox(v, step)
-
-    def penalty(self, v: np.ndarray) -> float:
-        return self.inner.penalty(v)
-
-    def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
-        return self.inner.best_response(y, gradient)
+    def _require(self, oracle: str) -> None:
+        if oracle not in self.capabilities:
+            raise ValueError(self.of.missing(oracle))
 
 
 def length(v: np.ndarray) -> float:

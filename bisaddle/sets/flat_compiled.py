@@ -1,6 +1,7 @@
 """The form of every other set over flat vectors: small programs, each compiled when it is first called."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from jaxtyping import Array, PyTree
 from bisaddle.programs import Program
 from bisaddle.sets.base import ConvexSet, VectorSet
 from bisaddle.sets.combine import Custom, Rotated, Scaled, Translated
-from bisaddle.sets.flat_base import Delegate, FlatSet, Linear
+from bisaddle.sets.flat_base import FlatSet, Linear
 from bisaddle.sets.prox import Penalty
 from bisaddle.trees import Number, Shape
 
@@ -27,24 +28,25 @@ class CompiledForm(FlatSet):
     def __init__(self, of: ConvexSet, shape: Shape):
         super().__init__(of, shape.size)
         self.shape = shape
-        self._programs: dict[Callable, Program] = {}
+        self._programs: dict[str, Program] = {}
         self._diameter: float | None = None
         self._plain, self._nearest_violation = is_plain(of), measures_by_projection(of)
 
-    def _run(self, function: Callable, what: str, *arrays: np.ndarray) -> PyTree:
-        program = self._programs.get(function)
+    def _run(self, key: str, *arrays: np.ndarray) -> PyTree:
+        program = self._programs.get(key)
         if program is None:
+            what, function = _PROGRAMS[key]
             name = f"the {what} of {type(self.of).__name__}"
-            program = self._programs[function] = Program(function, name, (self.of, self.shape))
+            program = self._programs[key] = Program(function, name, (self.of, self.shape))
         return program(*arrays)
 
     def project(self, v: np.ndarray) -> np.ndarray:
         self._require("project")
-        return np.array(self._run(_project, "projection", v))  # a copy, since what a program gives is read-only
+        return np.array(self._run("project", v))  # a copy, since what a program gives is read-only
 
     def lmo(self, d: np.ndarray) -> np.ndarray:
         self._require("lmo")
-        return np.array(self._run(_lmo, "linear minimisation", d))
+        return np.array(self._run("lmo", d))
 
     def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
         v = v.copy()  # which the caller may change before the derivative is asked for
@@ -55,54 +57,65 @@ class CompiledForm(FlatSet):
             # so that one program does for every number of rows
             padded = np.zeros((-(-count // ROWS) * ROWS, self.size), v.dtype)
             padded[:count] = stack
-            answer = self._run(_derivative, "derivative of the projection", v, padded, np.array(count))
+            answer = self._run("derivative", v, padded, np.array(count))
             return np.array(answer[:count]).reshape(rows.shape)
 
         return self.project(v), inside
 
     def violation(self, v: np.ndarray) -> float:
-        return super().violation(v) if self._nearest_violation else float(self._run(_violation, "violation", v))
+        return super().violation(v) if self._nearest_violation else float(self._run("violation", v))
 
     def diameter(self) -> float:
         if self._diameter is None:
-            self._diameter = float(self._run(_diameter, "diameter", np.zeros(self.size, self.shape.dtype)))
+            self._diameter = float(self._run("diameter", np.zeros(self.size, self.shape.dtype)))
         return self._diameter
 
     def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
-        return self.project(v) if self._plain else np.array(self._run(_prox, "prox", v, np.asarray(step, v.dtype)))
+        return self.project(v) if self._plain else np.array(self._run("prox", v, np.asarray(step, v.dtype)))
 
     def penalty(self, v: np.ndarray) -> float:
-        return 0.0 if self._plain else float(self._run(_penalty, "penalty", v))
+        return 0.0 if self._plain else float(self._run("penalty", v))
 
     def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
         if self._plain:
             return super().best_response(y, gradient)
-        bound, point = self._run(_best_response, "best response", y, gradient)
+        bound, point = self._run("best_response", y, gradient)
         return float(bound), np.array(point)
 
-    def _require(self, oracle: str) -> None:
-        if oracle not in self.capabilities:
-            raise ValueError(self.of.missing(oracle))
 
+class PenaltyForm(FlatSet):
+    """A penalty: as a set it is its domain, whose form is asked; `own` knows h, its prox and its best response."""
 
-class PenaltyForm(Delegate):
-    """A penalty: as a set it is its domain, whose form is asked; h, its prox and its best response are compiled."""
+    def __init__(self, of: Penalty, domain: FlatSet, own: FlatSet):
+        super().__init__(of, domain.size)
+        self.domain, self.own = domain, own
 
-    def __init__(self, of: Penalty, inner: FlatSet, shape: Shape):
-        super().__init__(of, inner)
-        self._own = CompiledForm(of, shape)
+    def project(self, v: np.ndarray) -> np.ndarray:
+        return self.domain.project(v)
+
+    def lmo(self, d: np.ndarray) -> np.ndarray:
+        return self.domain.lmo(d)
+
+    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        return self.domain.linearised(v)
+
+    def violation(self, v: np.ndarray) -> float:
+        return self.domain.violation(v)
+
+    def diameter(self) -> float:
+        return self.domain.diameter()
 
     def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
-        return self._own.prox(v, step)
+        return self.own.prox(v, step)
 
     def penalty(self, v: np.ndarray) -> float:
-        return self._own.penalty(v)
+        return self.own.penalty(v)
 
     def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
-        return self._own.best_response(y, gradient)
+        return self.own.best_response(y, gradient)
 
 
-class IndicatorForm(Delegate):
+class IndicatorForm(PenaltyForm):
     """An Indicator: its domain, and a prox that is the projection even where the domain has another one."""
 
     def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
@@ -111,8 +124,8 @@ class IndicatorForm(Delegate):
 
 def is_plain(convex_set: ConvexSet) -> bool:
     """Whether the prox is the projection, the penalty 0 and the best response that of the linear function."""
-    if type(convex_set) in (Scaled, Translated, Rotated):
-        return is_plain(convex_set.inner)  # pyright: ignore[reportAttributeAccessIssue]
+    if (inner := _moved(convex_set)) is not None:
+        return is_plain(inner)
     return _keeps(convex_set, ConvexSet, "prox", "penalty", "best_response")
 
 
@@ -125,8 +138,8 @@ def measures_by_projection(convex_set: ConvexSet) -> bool:
     """Whether the violation is |v - project(v)|."""
     if "project" not in convex_set.capabilities:
         return False
-    if type(convex_set) in (Scaled, Translated, Rotated):
-        return measures_by_projection(convex_set.inner)  # pyright: ignore[reportAttributeAccessIssue]
+    if (inner := _moved(convex_set)) is not None:
+        return measures_by_projection(inner)
     if type(convex_set) is Custom:
         return convex_set.distance is None
     if isinstance(convex_set, VectorSet):
@@ -134,47 +147,45 @@ def measures_by_projection(convex_set: ConvexSet) -> bool:
     return _keeps(convex_set, ConvexSet, "violation")
 
 
+def _moved(convex_set: ConvexSet) -> ConvexSet | None:
+    """The set that a similarity moves; a subclass may do more than move it."""
+    similarities = (Scaled, Translated, Rotated)
+    if isinstance(convex_set, similarities) and type(convex_set) in similarities:
+        return convex_set.inner
+    return None
+
+
 def _keeps(convex_set: ConvexSet, kind: type, *names: str) -> bool:
     return all(getattr(type(convex_set), name) is getattr(kind, name) for name in names)
 
 
-def _project(fixed: Fixed, v: Array) -> Array:
+def _asked(oracle: str, fixed: Fixed, *arrays: Array) -> PyTree:
+    """An oracle between flat vectors; numbers, such as the step of a prox, stay what they are."""
     convex_set, shape = fixed
-    return shape.join(convex_set.project(shape.traced(v)))
+    answer = getattr(convex_set, oracle)(*(shape.traced(array) if array.ndim else array for array in arrays))
+    if oracle == "best_response":
+        bound, point = answer
+        return bound, shape.join(point)
+    return shape.join(answer) if oracle in ("project", "lmo", "prox") else answer
 
 
 def _derivative(fixed: Fixed, v: Array, rows: Array, count: Array) -> Array:
-    """Of the first `count` rows."""
-    _, derivative = jax.linearize(lambda v: _project(fixed, v), v)
+    """Of the projection, along the first `count` rows."""
+    _, derivative = jax.linearize(lambda v: _asked("project", fixed, v), v)
     return lax.fori_loop(0, count, lambda i, answers: answers.at[i].set(derivative(rows[i])), jnp.zeros_like(rows))
 
 
-def _lmo(fixed: Fixed, d: Array) -> Array:
-    convex_set, shape = fixed
-    return shape.join(convex_set.lmo(shape.traced(d)))
-
-
-def _violation(fixed: Fixed, v: Array) -> Array:
-    convex_set, shape = fixed
-    return convex_set.violation(shape.traced(v))
-
-
-def _diameter(fixed: Fixed, v: Array) -> Array:
-    convex_set, shape = fixed
-    return convex_set.diameter(shape.traced(v))
-
-
-def _prox(fixed: Fixed, v: Array, step: Array) -> Array:
-    convex_set, shape = fixed
-    return shape.join(convex_set.prox(shape.traced(v), step))
-
-
-def _penalty(fixed: Fixed, v: Array) -> Array:
-    convex_set, shape = fixed
-    return convex_set.penalty(shape.traced(v))
-
-
-def _best_response(fixed: Fixed, y: Array, gradient: Array) -> tuple[Array, Array]:
-    convex_set, shape = fixed
-    bound, point = convex_set.best_response(shape.traced(y), shape.traced(gradient))
-    return bound, shape.join(point)
+_NAMES = {
+    "project": "projection",
+    "lmo": "linear minimisation",
+    "violation": "violation",
+    "diameter": "diameter",
+    "prox": "prox",
+    "penalty": "penalty",
+    "best_response": "best response",
+}
+# (the name of a program, its function), made once: a program that is compiled is found again by its function
+_PROGRAMS: dict[str, tuple[str, Callable]] = {
+    **{oracle: (name, partial(_asked, oracle)) for oracle, name in _NAMES.items()},
+    "derivative": ("derivative of the projection", _derivative),
+}

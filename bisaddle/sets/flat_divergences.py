@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bisaddle.sets.flat_base import Linear
-from bisaddle.sets.flat_forms import VectorForm, nearest_on_simplex, number
+from bisaddle.sets.flat_forms import VectorForm, in_dtype, nearest_on_simplex
 from bisaddle.sets.probability import ChiSquareBall, KLBall
 
 _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
@@ -170,7 +170,7 @@ class KLForm(DivergenceForm):
 
         super().__init__(of, shape, dtype)
         self.omega = wrightomega
-        self.radius = number(of.radius, dtype)
+        self.radius = in_dtype(of.radius, dtype)
         self.log_q = np.log(self.q)
         self.vertex_slope = -self.log_q
         self.mass = float(self.q.sum())
@@ -227,7 +227,7 @@ class ChiSquareForm(DivergenceForm):
 
     def __init__(self, of: ChiSquareBall, shape: tuple[int, ...], dtype: np.dtype):
         super().__init__(of, shape, dtype)
-        self.whole_radius = number(of.radius, dtype)
+        self.whole_radius = in_dtype(of.radius, dtype)
         self.radius = 0.5 * self.whole_radius
         self.vertex_slope = 1 / self.q - 1
 

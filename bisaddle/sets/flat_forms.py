@@ -9,7 +9,7 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import Leaf, VectorSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
-from bisaddle.sets.flat_base import FlatSet, Linear, has_nan, scaled_length
+from bisaddle.sets.flat_base import FlatSet, Linear, has_nan, length, scaled_length
 from bisaddle.sets.simplex import Simplex
 
 # sizes up to which a loop over Python's floats, or a sort, finds the threshold of a simplex fastest
@@ -91,10 +91,40 @@ class RadiusForm(VectorForm):
 
     def __init__(self, of: Simplex | UnitSimplex | L1Ball | L2Ball, shape: tuple[int, ...], dtype: np.dtype):
         super().__init__(of, shape)
-        self.radius = number(of.radius, dtype)
+        self.radius = in_dtype(of.radius, dtype)
 
 
-class SimplexForm(RadiusForm):
+class VertexForm(RadiusForm):
+    """A set whose extreme points are 0 but for one entry.
+
+    A subclass writes best(rows), the place of that entry for directions, and value(entries), what stands there, for the
+    entries of the directions at these places.
+    """
+
+    def best(self, rows: np.ndarray) -> np.ndarray | np.integer:
+        return rows.argmin(axis=-1)
+
+    def value(self, entries: np.ndarray | np.floating) -> np.ndarray | float:
+        return self.radius
+
+    def one_lmo(self, d: np.ndarray) -> np.ndarray:  # not by each_lmo, whose indexing takes ten times as long
+        place = self.best(d)
+        if math.isnan(d[place]):
+            return np.full(d.shape, np.nan)
+        vertex = np.zeros(d.shape)
+        vertex[place] = self.value(d[place])
+        return vertex
+
+    def each_lmo(self, rows: np.ndarray) -> np.ndarray:
+        places = np.arange(len(rows)), self.best(rows)
+        entries = rows[places]
+        vertices = np.zeros(rows.shape)
+        vertices[places] = self.value(entries)
+        vertices[np.isnan(entries)] = np.nan  # argmin and argmax find a NaN first
+        return vertices
+
+
+class SimplexForm(VertexForm):
     """Simplex: v - t where it is positive, t by a sort or by Newton's method."""
 
     def one_project(self, v: np.ndarray) -> np.ndarray:
@@ -102,17 +132,6 @@ class SimplexForm(RadiusForm):
 
     def each_project(self, rows: np.ndarray) -> np.ndarray:
         return nearest_on_simplices(rows, self.radius)
-
-    def one_lmo(self, d: np.ndarray) -> np.ndarray:
-        place = d.argmin()
-        if d[place] != d[place]:
-            return np.full(d.shape, np.nan)
-        vertex = np.zeros(d.shape)
-        vertex[place] = self.radius
-        return vertex
-
-    def each_lmo(self, rows: np.ndarray) -> np.ndarray:
-        return vertices(rows, rows.argmin(axis=-1)[..., None], self.radius)
 
     def one_diameter(self) -> float:
         return math.sqrt(2.0) * self.radius if self.length > 1 else 0.0
@@ -126,24 +145,15 @@ class UnitSimplexForm(SimplexForm):
 
     def one_project(self, v: np.ndarray) -> np.ndarray:
         clipped = np.maximum(v, 0.0)
-        top = float(clipped[clipped.argmax()])
-        # a sum of entries this large need not be formed, and would overflow
-        if top <= self.radius and np.add.reduce(clipped) <= self.radius:
-            return clipped
-        return nearest_on_simplex(v, self.radius)
+        return clipped if sums_to_at_most(clipped, self.radius) else nearest_on_simplex(v, self.radius)
 
     def each_project(self, rows: np.ndarray) -> np.ndarray:
         clipped = np.maximum(rows, 0.0)
         inside = clipped.sum(axis=-1, keepdims=True) <= self.radius
         return np.where(inside, clipped, nearest_on_simplices(rows, self.radius))
 
-    def one_lmo(self, d: np.ndarray) -> np.ndarray:
-        vertex = super().one_lmo(d)
-        return vertex if not d[d.argmin()] >= 0 else np.zeros(d.shape)
-
-    def each_lmo(self, rows: np.ndarray) -> np.ndarray:
-        place = rows.argmin(axis=-1)[..., None]
-        return vertices(rows, place, np.where(np.take_along_axis(rows, place, -1) < 0, self.radius, 0.0))
+    def value(self, entries: np.ndarray | np.floating) -> np.ndarray | float:
+        return np.where(entries < 0, self.radius, 0.0)
 
     def one_diameter(self) -> float:
         return math.sqrt(2.0 if self.length > 1 else 1.0) * self.radius
@@ -155,13 +165,12 @@ class UnitSimplexForm(SimplexForm):
         return lambda rows: np.where(inside, passed * rows, centred(rows))
 
 
-class L1Form(RadiusForm):
+class L1Form(VertexForm):
     """L1Ball: the simplex, on absolute values."""
 
     def one_project(self, v: np.ndarray) -> np.ndarray:
         sizes = np.abs(v)
-        # a sum of entries this large need not be formed, and would overflow
-        if sizes[sizes.argmax()] <= self.radius and np.add.reduce(sizes) <= self.radius:
+        if sums_to_at_most(sizes, self.radius):
             return v.copy()
         p = nearest_on_simplex(sizes, self.radius)
         p *= np.sign(v)
@@ -172,18 +181,11 @@ class L1Form(RadiusForm):
         outside = np.sign(rows) * nearest_on_simplices(sizes, self.radius)
         return np.where(sizes.sum(axis=-1, keepdims=True) <= self.radius, rows, outside)
 
-    def one_lmo(self, d: np.ndarray) -> np.ndarray:
-        place = np.abs(d).argmax()
-        entry = d[place]
-        if entry != entry:
-            return np.full(d.shape, np.nan)
-        vertex = np.zeros(d.shape)
-        vertex[place] = -self.radius if entry > 0 else self.radius
-        return vertex
+    def best(self, rows: np.ndarray) -> np.ndarray | np.integer:
+        return np.abs(rows).argmax(axis=-1)
 
-    def each_lmo(self, rows: np.ndarray) -> np.ndarray:
-        place = np.abs(rows).argmax(axis=-1)[..., None]
-        return vertices(rows, place, np.where(np.take_along_axis(rows, place, -1) > 0, -self.radius, self.radius))
+    def value(self, entries: np.ndarray | np.floating) -> np.ndarray | float:
+        return np.where(entries > 0, -self.radius, self.radius)
 
     def one_diameter(self) -> float:
         return 2 * self.radius
@@ -269,13 +271,17 @@ class BoxForm(FlatSet):
         return self.project(v), lambda rows: rows * weights
 
     def diameter(self) -> float:
-        divisor, scaled = scaled_length(self.upper - self.lower)
-        return divisor * scaled
+        return length(self.upper - self.lower)
 
 
-def number(size: Leaf, dtype: np.dtype) -> float:
+def in_dtype(size: Leaf, dtype: np.dtype) -> float:
     """A size of the set as JAX sees it: in the dtype of the vectors."""
     return float(np.asarray(size).astype(dtype))
+
+
+def sums_to_at_most(v: np.ndarray, radius: float) -> bool:
+    """For v >= 0; a sum of entries that exceed the radius is not formed: it could overflow."""
+    return bool(v[v.argmax()] <= radius and np.add.reduce(v) <= radius)
 
 
 def nearest_on_simplex(v: np.ndarray, radius: float) -> np.ndarray:
@@ -339,11 +345,3 @@ def directions(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows = rows / divisor
     scaled = np.sqrt(np.square(rows).sum(axis=-1, keepdims=True))
     return rows / np.where(scaled == 0, 1.0, scaled), divisor * scaled
-
-
-def vertices(rows: np.ndarray, place: np.ndarray, value: np.ndarray | float) -> np.ndarray:
-    """value at the place of every row, 0 elsewhere; NaN in the rows whose entry there is."""
-    spoiled = np.isnan(np.take_along_axis(rows, place, -1))
-    answer = np.zeros(rows.shape)
-    np.put_along_axis(answer, place, value, -1)
-    return np.where(spoiled, np.nan, answer)

@@ -25,7 +25,10 @@ class Intersection(ConvexSet):
     An empty intersection cannot be told from a slow one: the answer then has a violation that is not 0.
     """
 
+    capabilities = frozenset({"project"})
+
     sets: tuple[ConvexSet, ...] = eqx.field(converter=lambda s: tuple(s) if isinstance(s, list | tuple) else s)
+    # of other sets it is a constant of the class, here it is the user's choice
     tolerance: float = eqx.field(static=True, default=1e-9, kw_only=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     max_rounds: int = eqx.field(static=True, default=10_000, kw_only=True)
 
@@ -40,10 +43,6 @@ class Intersection(ConvexSet):
             raise ValueError(f"Intersection tolerance must lie between 0 and 1, given {self.tolerance}")
         if self.max_rounds < 1:
             raise ValueError(f"Intersection max_rounds must be at least 1, given {self.max_rounds}")
-
-    @property
-    def capabilities(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return frozenset({"project"})
 
     def project(self, v: Array) -> Array:
         return _project(self, self.fitting(v))

@@ -154,10 +154,3 @@ def _fill_by_bisection(price: Array, capacity: Array, budget: Array) -> Array:
 def _fill_in_order(capacity: Array, budget: Array) -> Array:
     already = jnp.concatenate([jnp.zeros_like(capacity[:1]), jnp.cumsum(capacity)[:-1]])
     return jnp.clip(budget - already, 0, capacity)
-
-
-def mixture_of_vertices(lmo: Callable[[Array], Array], key: Array, size: int) -> Array:
-    """A random point of the set behind `lmo`, for sets without a simpler way to draw one."""
-    draws = jax.random.uniform(key, (5, size), minval=-1.0, maxval=1.0)  # one draw: each takes a second to compile
-    weights = jnp.arange(1.0, 5.0) + draws[0, 0]
-    return (weights / jnp.sum(weights)) @ jax.vmap(lmo)(draws[1:])

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, VectorSet, floats
+from bisaddle.sets.base import ConvexSet, VectorSet
 
 
 class MatrixSet(ConvexSet):
@@ -46,18 +46,21 @@ class MatrixSet(ConvexSet):
         return jnp.sum(self._each(self.matrix_support, direction))
 
     def diameter(self, v: Array) -> Array:
-        v = floats(v)
-        self._require(v.shape)
+        v = self.fitting(v)
         return self.matrix_diameter(v[(0,) * (v.ndim - 2)]) * prod(v.shape[:-2]) ** 0.5
 
     def sample(self, key: Array, shape: tuple[int, ...]) -> Array:
-        self._require(shape)
+        if (reason := self.misfit(jax.ShapeDtypeStruct(shape, jnp.result_type(float)))) is not None:
+            raise ValueError(reason)
         rows, columns = shape[-2:]
         keys = jax.random.split(key, prod(shape[:-2]))
         return jax.vmap(lambda k: self.matrix_sample(k, rows, columns))(keys).reshape(shape)
 
     def misfit(self, v: PyTree) -> str | None:
-        return ConvexSet.misfit(self, v) or self._shape_misfit(v.shape)
+        reason = ConvexSet.misfit(self, v)
+        if reason is None and len(v.shape) < 2:
+            return f"{type(self).__name__} holds matrices (the last two axes), given an array of shape {v.shape}"
+        return reason or self.matrix_misfit(*v.shape[-2:])
 
     def matrix_misfit(self, rows: int, columns: int) -> str | None:
         """Why a matrix of this shape cannot lie in the set."""
@@ -65,20 +68,9 @@ class MatrixSet(ConvexSet):
             return f"{type(self).__name__} holds square matrices, given {rows} x {columns}"
         return None
 
-    def _shape_misfit(self, shape: tuple[int, ...]) -> str | None:
-        if len(shape) < 2:
-            return f"{type(self).__name__} holds matrices (the last two axes), given an array of shape {shape}"
-        return self.matrix_misfit(*shape[-2:])
-
-    def _require(self, shape: tuple[int, ...]) -> None:
-        reason = self._shape_misfit(shape)
-        if reason is not None:
-            raise ValueError(reason)
-
     def _each(self, function: Callable[[Array], PyTree], v: Array) -> PyTree:
         """function(matrix) for every matrix of a stack, leading axes restored."""
-        v = floats(v)
-        self._require(v.shape)
+        v = self.fitting(v)
         if v.ndim == 2:
             return function(v)
         answers = jax.vmap(function)(v.reshape(-1, *v.shape[-2:]))

@@ -1,10 +1,11 @@
 """The nearest point of a polytope, by finite active-set methods: given by an LMO or vertices, or by inequalities.
 
-Both work on a fixed number of slots, so that they compile once, and both refactor a slots x slots Gram matrix in every
-step, which is dearer than updating a factor but loses no accuracy on the way.
+Both work on a fixed number of slots, so that they compile once, and both factorise a slots x slots Gram matrix anew in
+every step, which is dearer than updating a factor but loses no accuracy on the way.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -108,6 +109,7 @@ def nearest_of_hull(lmo: Callable[[Array], tuple[Array, Array]], v: Array, slots
             Corral(points, tags, weights), used, best, inside, finished | (inside & ~progress), state.steps + 1
         )
 
+    # finite in exact arithmetic; rounding could make it go in circles, far beyond the few times `slots` that it takes
     last = lax.while_loop(lambda s: ~s.finished & (s.steps < 50 + 20 * slots), step, start)
     points, tags, _ = last.corral
     return Corral(points + origin, tags, last.best)
@@ -152,10 +154,8 @@ def nearest_of_polyhedron(C: Array, d: Array, equations: int, v: Array) -> tuple
     Rows have length 1 (a row of zeros is never active). A projection from afar is refined on its active constraints,
     so that it is feasible to rounding at the scale of the set, not of v.
     """
-    eps = jnp.finfo(v.dtype).eps
     rows, n = C.shape
     slots = min(n, rows)
-    slot = jnp.arange(slots)
     equation = jnp.arange(rows) < equations
     zero = jnp.zeros((), v.dtype)
     start = _Dual(
@@ -172,71 +172,76 @@ def nearest_of_polyhedron(C: Array, d: Array, equations: int, v: Array) -> tuple
         jnp.asarray(False),
         jnp.asarray(0),
     )
-
-    def step(state: _Dual) -> _Dual:
-        used, free = state.used, equation[state.rows]
-        N = jnp.where(used[:, None], state.signs[:, None] * C[state.rows], 0)
-        level = jnp.where(used, state.signs * d[state.rows], 0)
-        solve = _gram_solver(N, used)
-        fresh_multipliers = solve(N @ v - level)
-        fresh = v - N.T @ fresh_multipliers
-        for _ in range(2):  # from 1e16 away the first correction still carries the rounding of v
-            fresh = fresh - N.T @ solve(N @ fresh - level)
-        u = jnp.where(state.complete, fresh, state.u)
-        multipliers = jnp.where(state.complete, fresh_multipliers, state.multipliers)
-        multipliers = jnp.where(free, multipliers, jnp.maximum(multipliers, 0))
-
-        residuals = C @ u - d
-        allowed = 32 * eps * (jnp.sqrt(jnp.sum(u**2)) + jnp.abs(d))
-        excess = jnp.where(equation, jnp.abs(residuals), residuals) - allowed
-        active = jnp.zeros(rows, bool).at[state.rows].max(used)
-        excess = jnp.where(active, -jnp.inf, excess)
-        wrong = jnp.where(jnp.any(equation & (excess > 0)), equation, True)
-        worst = jnp.argmax(jnp.where(wrong, excess, -jnp.inf))
-        finished = state.complete & ~(excess[worst] > 0)
-        row = jnp.where(state.complete, worst, state.row)
-        sign = jnp.where(state.complete, jnp.where(equation[row] & (residuals[row] < 0), -1, 1), state.sign)
-        multiplier = jnp.where(state.complete, 0, state.multiplier)
-
-        c = sign * C[row]
-        r = solve(N @ c)
-        z = c - N.T @ r
-        z = z - N.T @ solve(N @ z)
-        squared = jnp.sum(z**2)
-        # a normal this close to the span of the active ones (all of length 1) is taken to lie in it
-        dependent = squared <= (1e5 * eps) ** 2
-        blocking = used & ~free & (r > eps)
-        ratios = jnp.where(blocking, multipliers / jnp.where(blocking, r, 1), jnp.inf)
-        partial = jnp.min(ratios)
-        full = jnp.where(dependent, jnp.inf, sign * residuals[row] / jnp.where(dependent, 1, squared))
-        t = jnp.minimum(partial, jnp.maximum(full, 0))
-        empty = ~finished & jnp.isinf(t)
-        t = jnp.where(jnp.isinf(t), 0, t)
-        adds = full <= partial
-        multiplier = multiplier + t
-        multipliers = jnp.where(used, multipliers - t * r, 0)
-        dropped = ~adds & (slot == jnp.argmin(ratios))
-        filled = adds & (slot == jnp.argmin(used))
-        moved = _Dual(
-            u - t * z,
-            jnp.where(filled, row, state.rows),
-            jnp.where(filled, sign, state.signs),
-            (used & ~dropped) | filled,
-            jnp.where(dropped, 0, jnp.where(filled, multiplier, multipliers)),
-            row,
-            sign,
-            multiplier,
-            adds,
-            empty,
-            empty,
-            state.steps + 1,
-        )
-        kept = state._replace(u=u, finished=jnp.asarray(True), steps=state.steps + 1)
-        return jax.tree.map(lambda a, b: jnp.where(finished, a, b), kept, moved)
-
+    step = partial(_make_active, C, d, equation, v)
+    # likewise finite, but for rounding
     last = lax.while_loop(lambda s: ~s.finished & (s.steps < 50 + 20 * rows), step, start)
     u = jnp.where(last.empty | jnp.isnan(jnp.sum(v)), jnp.nan, last.u)
     return u, Active(last.rows, last.used)
+
+
+def _make_active(C: Array, d: Array, equation: Array, v: Array, state: _Dual) -> _Dual:
+    """A step towards the most violated constraint; if one of the active ones blocks it, that one is dropped."""
+    eps = jnp.finfo(v.dtype).eps
+    slot = jnp.arange(state.used.size)
+    used, free = state.used, equation[state.rows]
+    N = jnp.where(used[:, None], state.signs[:, None] * C[state.rows], 0)
+    level = jnp.where(used, state.signs * d[state.rows], 0)
+    solve = _gram_solver(N, used)
+    fresh_multipliers = solve(N @ v - level)
+    fresh = v - N.T @ fresh_multipliers
+    for _ in range(2):  # from 1e16 away the first correction still carries the rounding of v
+        fresh = fresh - N.T @ solve(N @ fresh - level)
+    u = jnp.where(state.complete, fresh, state.u)
+    multipliers = jnp.where(state.complete, fresh_multipliers, state.multipliers)
+    multipliers = jnp.where(free, multipliers, jnp.maximum(multipliers, 0))
+
+    residuals = C @ u - d
+    allowed = 32 * eps * (jnp.sqrt(jnp.sum(u**2)) + jnp.abs(d))
+    excess = jnp.where(equation, jnp.abs(residuals), residuals) - allowed
+    active = jnp.zeros(d.size, bool).at[state.rows].max(used)
+    excess = jnp.where(active, -jnp.inf, excess)
+    wrong = jnp.where(jnp.any(equation & (excess > 0)), equation, True)
+    worst = jnp.argmax(jnp.where(wrong, excess, -jnp.inf))
+    finished = state.complete & ~(excess[worst] > 0)
+    row = jnp.where(state.complete, worst, state.row)
+    sign = jnp.where(state.complete, jnp.where(equation[row] & (residuals[row] < 0), -1, 1), state.sign)
+    multiplier = jnp.where(state.complete, 0, state.multiplier)
+
+    c = sign * C[row]
+    r = solve(N @ c)
+    z = c - N.T @ r
+    z = z - N.T @ solve(N @ z)
+    squared = jnp.sum(z**2)
+    # a normal this close to the span of the active ones (all of length 1) is taken to lie in it
+    dependent = squared <= (1e5 * eps) ** 2
+    blocking = used & ~free & (r > eps)
+    ratios = jnp.where(blocking, multipliers / jnp.where(blocking, r, 1), jnp.inf)
+    least = jnp.min(ratios)
+    full = jnp.where(dependent, jnp.inf, sign * residuals[row] / jnp.where(dependent, 1, squared))
+    t = jnp.minimum(least, jnp.maximum(full, 0))
+    empty = ~finished & jnp.isinf(t)
+    t = jnp.where(jnp.isinf(t), 0, t)
+    adds = full <= least
+    multiplier = multiplier + t
+    multipliers = jnp.where(used, multipliers - t * r, 0)
+    dropped = ~adds & (slot == jnp.argmin(ratios))
+    filled = adds & (slot == jnp.argmin(used))
+    moved = _Dual(
+        u - t * z,
+        jnp.where(filled, row, state.rows),
+        jnp.where(filled, sign, state.signs),
+        (used & ~dropped) | filled,
+        jnp.where(dropped, 0, jnp.where(filled, multiplier, multipliers)),
+        row,
+        sign,
+        multiplier,
+        adds,
+        empty,
+        empty,
+        state.steps + 1,
+    )
+    kept = state._replace(u=u, finished=jnp.asarray(True), steps=state.steps + 1)
+    return jax.tree.map(lambda a, b: jnp.where(finished, a, b), kept, moved)
 
 
 def affine_projection(N: Array, level: Array, used: Array, v: Array) -> Array:

@@ -10,7 +10,6 @@ from jaxtyping import Array
 from bisaddle.sets.base import Leaf, VectorSet, finite_array, like, poison, positive, traced
 from bisaddle.sets.extremes import ascending_order
 from bisaddle.sets.host import WORTH_A_CALL, on_cpu, on_host
-from bisaddle.sets.knapsack import mixture_of_vertices
 
 
 class OrderedWeightedL1Ball(VectorSet):
@@ -43,9 +42,6 @@ class OrderedWeightedL1Ball(VectorSet):
         counts = jnp.arange(1, v.size + 1, dtype=v.dtype)
         return 2 * like(self.radius, v) * jnp.max(jnp.sqrt(counts) / jnp.cumsum(like(self.weights, v).ravel()))
 
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
-
     def vector_misfit(self, size: int) -> str | None:
         if self.weights.size != size:
             return f"OrderedWeightedL1Ball has weights with {self.weights.size} entries, given vectors of size {size}"
@@ -74,9 +70,6 @@ class Permutahedron(VectorSet):
     def vector_diameter(self, v: Array) -> Array:
         values = self._descending(v)
         return jnp.sqrt(jnp.sum(jnp.square(values - values[::-1])))
-
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
 
     def _descending(self, v: Array) -> Array:
         return _descending(like(self.values, v).ravel())

@@ -1,7 +1,6 @@
 """Polytopes given by their vertices, or by inequalities and equations."""
 
 from functools import partial
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -24,7 +23,7 @@ class ConvexHull(ConvexSet):
     """
 
     # the method is finite; this is the rounding of least squares on nearly dependent vertices
-    tolerance: ClassVar[float] = 1e-10
+    tolerance = 1e-10
 
     vertices: Leaf = eqx.field(converter=lambda a: finite_array(a, "ConvexHull vertices"))
 
@@ -116,7 +115,7 @@ class Polyhedron(ConvexSet):
     """
 
     # HiGHS answers to 1e-10; the projection that follows it, and the projection itself, are at rounding level
-    tolerance: ClassVar[float] = 1e-9
+    tolerance = 1e-9
 
     A: Leaf | None
     b: Leaf | None

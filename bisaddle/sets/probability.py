@@ -8,10 +8,10 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, VectorSet, as_leaf, finite_array, flat, like, poison, positive, traced
-from bisaddle.sets.capped import capped_diameter, project_capped_simplex
+from bisaddle.sets.capped import CappedSet, project_capped_simplex
 from bisaddle.sets.divergences import HalfChiSquare, KullbackLeibler, lmo_chi_square, lmo_kl, project_divergence_ball
 from bisaddle.sets.extremes import place_of_smallest
-from bisaddle.sets.knapsack import fill_cheapest, mixture_of_vertices, recentred
+from bisaddle.sets.knapsack import fill_cheapest, recentred
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import project_simplex
 
@@ -39,9 +39,6 @@ class KLBall(VectorSet):
         """An upper bound, by Pinsker's inequality."""
         return within_simplex(2 * jnp.sqrt(like(self.radius, v)), v)
 
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
-
 
 class ChiSquareBall(VectorSet):
     """{p : p >= 0, sum p = 1, sum (p_i - reference_i)^2 / reference_i <= radius}, reference > 0
@@ -62,9 +59,6 @@ class ChiSquareBall(VectorSet):
     def vector_diameter(self, v: Array) -> Array:
         """An upper bound: |p - q|^2 <= max(q) sum (p - q)^2 / q."""
         return within_simplex(2 * jnp.sqrt(like(self.radius, v) * jnp.max(flat(self.reference, v))), v)
-
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
 
 
 class TVBall(VectorSet):
@@ -95,11 +89,8 @@ class TVBall(VectorSet):
         """An upper bound: |p - q|_2 <= sqrt(2) radius."""
         return within_simplex(8**0.5 * like(self.radius, v), v)
 
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
 
-
-class CVaRSet(VectorSet):
+class CVaRSet(CappedSet):
     """{p : 0 <= p <= reference / (1 - level), sum p = 1}, reference uniform unless given, 0 <= level < 1
 
     max over p of <p, loss> is the conditional value at risk of the loss at this level under the reference: its mean
@@ -112,22 +103,9 @@ class CVaRSet(VectorSet):
         converter=lambda q: None if q is None else distribution(q, "CVaRSet reference"), default=None
     )
 
-    def cap(self, v: Array) -> Array:
+    def limits(self, v: Array) -> tuple[Array, Array]:
         reference = jnp.full_like(v, 1 / v.size) if self.reference is None else flat(self.reference, v)
-        return reference / (1 - like(self.level, v))
-
-    def vector_project(self, v: Array) -> Array:
-        return project_capped_simplex(v, self.cap(v), jnp.ones((), v.dtype))
-
-    def vector_lmo(self, d: Array) -> Array:
-        return poison(fill_cheapest(d, self.cap(d), jnp.ones((), d.dtype)), d)
-
-    def vector_diameter(self, v: Array) -> Array:
-        """An upper bound, sqrt(max |a - b| sum |a - b|)."""
-        return capped_diameter(self.cap(v), jnp.ones((), v.dtype))
-
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
+        return reference / (1 - like(self.level, v)), jnp.ones((), v.dtype)
 
 
 class MeanConstrainedSimplex(VectorSet):
@@ -175,9 +153,6 @@ class MeanConstrainedSimplex(VectorSet):
         """An upper bound: that of the simplex."""
         return within_simplex(jnp.full((), jnp.inf, v.dtype), v)
 
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
-
     def _scaled(self, v: Array) -> tuple[Array, tuple[Array, Array]]:
         """The values moved and scaled to [0, 1], the bounds with them and no further out."""
         values = flat(self.values, v)
@@ -197,7 +172,7 @@ def distribution(value, name: str, strictly: bool = False) -> Leaf:
     least, total = float(np.min(np.asarray(array))), float(np.sum(np.asarray(array, np.float64)))
     if least < 0 or (strictly and least == 0):
         raise ValueError(f"{name} must be {'>' if strictly else '>='} 0 everywhere, given an entry {least:g}")
-    if abs(total - 1) > 1e-6:
+    if abs(total - 1) > 1e-6:  # numbers in float32, or written to six digits, pass
         raise ValueError(f"{name} must sum to 1, given a sum of {total:g}; divide it by its sum")
     return array / total
 

@@ -1,11 +1,14 @@
 """The product of sets over a pytree."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
-from bisaddle.sets.base import ConvexSet
+from bisaddle.sets.base import ConvexSet, Derived
 from bisaddle.trees import Number
 
 
@@ -14,6 +17,8 @@ class Product(ConvexSet):
 
     project: one call per block; lmo: one call per block. The diameter is the root of the sum of squares.
     """
+
+    capabilities = Derived(lambda self: frozenset.intersection(*(block.capabilities for block in self.blocks)))
 
     sets: PyTree
 
@@ -27,15 +32,18 @@ class Product(ConvexSet):
     def blocks(self) -> list[ConvexSet]:
         return jax.tree.leaves(self.sets, is_leaf=_is_set)
 
-    def parts(self, *trees_of_x: PyTree) -> list[tuple[ConvexSet, tuple[PyTree, ...]]]:
-        """(block, what each tree holds for it) for every block."""
-        structure = jax.tree.structure(self.sets, is_leaf=_is_set)
-        columns = [structure.flatten_up_to(tree) for tree in trees_of_x]
-        return list(zip(self.blocks, zip(*columns, strict=True), strict=True))
-
     @property
-    def capabilities(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return frozenset.intersection(*(block.capabilities for block in self.blocks))
+    def structure(self) -> Any:
+        """The structure of the pytree, with a leaf for every block."""
+        return jax.tree.structure(self.sets, is_leaf=_is_set)
+
+    def split(self, *values: PyTree) -> list[tuple]:
+        """(block, its part of each value) for every block."""
+        return list(zip(self.blocks, *map(self.structure.flatten_up_to, values), strict=True))
+
+    def join(self, parts: Iterable[PyTree]) -> PyTree:
+        """The value with these parts, one for every block."""
+        return self.structure.unflatten(parts)
 
     def project(self, v: PyTree) -> PyTree:
         return self._map(lambda block, leaf: block.project(leaf), self.fitting(v))
@@ -51,10 +59,8 @@ class Product(ConvexSet):
 
     def sample(self, key: Array, shape: PyTree) -> PyTree:
         """shape: the pytree of the sets, with a shape for each block."""
-        structure = jax.tree.structure(self.sets, is_leaf=_is_set)
-        shapes = structure.flatten_up_to(shape)
-        keys = jax.random.split(key, len(shapes))
-        return structure.unflatten([block.sample(k, s) for block, k, s in zip(self.blocks, keys, shapes, strict=True)])
+        keys = jax.random.split(key, len(self.blocks))
+        return self.join([block.sample(k, s) for k, (block, s) in zip(keys, self.split(shape), strict=True)])
 
     def prox(self, v: PyTree, step: Number) -> PyTree:
         return self._map(lambda block, leaf: block.prox(leaf, step), v)
@@ -63,38 +69,35 @@ class Product(ConvexSet):
         return jnp.sum(jnp.stack(jax.tree.leaves(self._map(lambda block, leaf: block.penalty(leaf), v))))
 
     def best_response(self, y: PyTree, gradient: PyTree) -> tuple[Array, PyTree]:
-        structure = jax.tree.structure(self.sets, is_leaf=_is_set)
-        parts = zip(self.blocks, structure.flatten_up_to(y), structure.flatten_up_to(gradient), strict=True)
-        bounds, points = zip(*(block.best_response(a, b) for block, a, b in parts), strict=True)
-        return sum(bounds, start=jnp.zeros((), trees.dtype_of(y))), structure.unflatten(points)
+        answers = [block.best_response(a, g) for block, a, g in self.split(y, gradient)]
+        bounds, points = zip(*answers, strict=True)
+        return sum(bounds, start=jnp.zeros((), trees.dtype_of(y))), self.join(points)
 
     def misfit(self, v: PyTree) -> str | None:
-        structure = jax.tree.structure(self.sets, is_leaf=_is_set)
         try:
-            parts = structure.flatten_up_to(v)
+            parts = self.split(v)
         except (ValueError, TypeError):
-            return f"Product has structure {structure}, given {jax.tree.structure(v)}; use the same keys and nesting"
-        for path, block, part in zip(self._paths, self.blocks, parts, strict=True):
+            given = jax.tree.structure(v)
+            return f"Product has structure {self.structure}, given {given}; use the same keys and nesting"
+        for path, (block, part) in zip(self._paths, parts, strict=True):
             reason = block.misfit(part)
             if reason is not None:
                 return f"{path}: {reason}"
         return None
 
     def missing(self, oracle: str) -> str:
-        lacking = [
-            f"{path}: {block.missing(oracle)}"
-            for path, block in zip(self._paths, self.blocks, strict=True)
-            if oracle not in block.capabilities
-        ]
-        return f"Product has no {oracle}: {lacking[0]}"
+        for path, block in zip(self._paths, self.blocks, strict=True):
+            if oracle not in block.capabilities:
+                return f"Product has no {oracle}: {path}: {block.missing(oracle)}"
+        return ConvexSet.missing(self, oracle)
 
     @property
     def _paths(self) -> list[str]:
         leaves = jax.tree_util.tree_leaves_with_path(self.sets, is_leaf=_is_set)
         return [jax.tree_util.keystr(path) for path, _ in leaves]
 
-    def _map(self, function, v: PyTree) -> PyTree:
-        return jax.tree.map(function, self.sets, v, is_leaf=_is_set)
+    def _map(self, function: Callable[[ConvexSet, PyTree], PyTree], v: PyTree) -> PyTree:
+        return self.join([function(*part) for part in self.split(v)])
 
     def _root_sum_squares(self, function, v: PyTree) -> Array:
         return jnp.sqrt(sum(jnp.square(part) for part in jax.tree.leaves(self._map(function, v))))

@@ -4,21 +4,19 @@ The saddle problem is then min_x max_y f - h: the paper's remark on Algorithm 1 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.sets.balls import L2Ball, LinfBall
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, cast, finite_array, like, poison, positive, traced
+from bisaddle.sets.base import ConvexSet, Derived, Leaf, as_callable, cast, finite_tree, like, number, poison, positive
 from bisaddle.sets.box import Box
-from bisaddle.sets.roots import decreasing_root
+from bisaddle.sets.roots import decreasing_root, wright_omega
 from bisaddle.sets.simplex import Simplex
 from bisaddle.trees import Number
 
@@ -33,22 +31,17 @@ class Penalty(ConvexSet):
     As a set it is its domain: project, lmo, violation, diameter and sample are the domain's.
     """
 
+    capabilities = Derived(lambda self: self.region.capabilities)
+    tolerance = Derived(lambda self: self.region.tolerance)
+
     @property
     def region(self) -> ConvexSet:
-        """The domain of h."""
-        raise NotImplementedError
+        """The domain of h: the field `domain`, unless a penalty has another way to say it."""
+        return vars(self)["domain"]
 
     def maximiser(self, gradient: PyTree) -> PyTree:
         """argmax_s <gradient, s> - h(s) over the domain."""
         raise NotImplementedError
-
-    @property
-    def capabilities(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.region.capabilities
-
-    @property
-    def tolerance(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.region.tolerance
 
     def project(self, v: PyTree) -> PyTree:
         return self.region.project(v)
@@ -120,18 +113,12 @@ class SquaredL2(Penalty):
 
     weight: Leaf = eqx.field(converter=lambda w: positive(w, "SquaredL2 weight"))
     domain: ConvexSet
-    center: PyTree = eqx.field(
-        default=0.0, converter=lambda c: jax.tree.map(lambda a: finite_array(a, "SquaredL2 center"), c)
-    )
+    center: PyTree = eqx.field(default=0.0, converter=lambda c: finite_tree(c, "SquaredL2 center"))
 
     def __check_init__(self):
         _require_domain("SquaredL2", self.domain, ConvexSet)
         if "project" not in self.domain.capabilities:
             raise ValueError(f"SquaredL2 needs a projection onto its domain: {self.domain.missing('project')}")
-
-    @property
-    def region(self) -> ConvexSet:
-        return self.domain
 
     def prox(self, v: PyTree, step: Number) -> PyTree:
         def shrink(a, c):
@@ -161,16 +148,12 @@ class ElasticNet(Penalty):
     part on a box, and an l2 ball only rescales what a norm's prox left. maximiser: O(n) likewise.
     """
 
-    l1: Leaf = eqx.field(converter=lambda w: _nonnegative(w, "l1"))
-    l2: Leaf = eqx.field(converter=lambda w: _nonnegative(w, "l2"))
+    l1: Leaf = eqx.field(converter=lambda w: number(w, "l1 of a penalty", ">= 0"))
+    l2: Leaf = eqx.field(converter=lambda w: number(w, "l2 of a penalty", ">= 0"))
     domain: ConvexSet  # Box | LinfBall | L2Ball
 
     def __check_init__(self):
         _require_domain(type(self).__name__, self.domain, Box | LinfBall | L2Ball)
-
-    @property
-    def region(self) -> ConvexSet:
-        return self.domain
 
     def prox(self, v: Array, step: Number) -> Array:
         t = like(step, jnp.asarray(v))
@@ -198,7 +181,7 @@ class L1Penalty(ElasticNet):
     """
 
     def __init__(self, weight, domain: ConvexSet):
-        self.l1, self.l2 = _nonnegative(weight, "weight"), as_leaf(0.0, "l2")
+        self.l1, self.l2 = number(weight, "weight of a penalty", ">= 0"), number(0.0, "l2 of a penalty", ">= 0")
         self.domain = domain
 
 
@@ -215,7 +198,7 @@ class GroupL1(Penalty):
     count: int = eqx.field(static=True)
 
     def __init__(self, weight, groups, domain: ConvexSet):
-        self.weight = _nonnegative(weight, "weight")
+        self.weight = number(weight, "weight of a penalty", ">= 0")
         labels = np.asarray(groups)
         if labels.size == 0 or not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
             raise ValueError("GroupL1 groups must be a nonempty array of integers >= 0, the group of each coordinate")
@@ -225,10 +208,6 @@ class GroupL1(Penalty):
                 "for others its prox has no closed form"
             )
         self.groups, self.domain, self.count = labels, domain, int(labels.max()) + 1
-
-    @property
-    def region(self) -> ConvexSet:
-        return self.domain
 
     def misfit(self, v: PyTree) -> str | None:
         reason = self.domain.misfit(v)
@@ -270,10 +249,6 @@ class Indicator(Penalty):
     def __check_init__(self):
         _require_domain("Indicator", self.domain, ConvexSet)
 
-    @property
-    def region(self) -> ConvexSet:
-        return self.domain
-
     def prox(self, v: PyTree, step: Number) -> PyTree:
         return self.domain.project(v)
 
@@ -306,13 +281,8 @@ class Prox(Penalty):
         for what, function in (("penalty", penalty), ("prox", prox), ("maximiser", maximiser)):
             if not callable(function) and not (what == "maximiser" and function is None):
                 raise ValueError(f"Prox {what} must be a function, given {type(function).__name__}")
-        _require_domain("Prox", domain, ConvexSet)
-        self.value, self.step, self.best = _function(penalty), _function(prox), _function(maximiser)
-        self.domain = domain  # pyright: ignore[reportAttributeAccessIssue]
-
-    @property
-    def region(self) -> ConvexSet:
-        return self.domain
+        self.domain = _require_domain("Prox", domain, ConvexSet)
+        self.value, self.step, self.best = as_callable(penalty), as_callable(prox), as_callable(maximiser)
 
     def prox(self, v: PyTree, step: Number) -> PyTree:
         return cast(self.step(v, step), v)
@@ -341,7 +311,7 @@ def _entropy_prox(v: Array, a: Array) -> Array:
     v = v - lax.stop_gradient(jnp.max(v))
 
     def p(t: Array) -> Array:
-        return a * wright_omega((v - t) / a - jnp.log(a))
+        return a * wright_omega((v - t) / a - jnp.log(a), _omega_guess)
 
     n = v.size
     upper = a * jnp.log(jnp.asarray(n, v.dtype)) - 1 / n
@@ -350,52 +320,23 @@ def _entropy_prox(v: Array, a: Array) -> Array:
     return poison(answer / jnp.sum(answer), given)
 
 
-@jax.custom_jvp
-def wright_omega(z: Array) -> Array:
-    """w > 0 with w + log w = z, to rounding: an approximation on each of three ranges, then two steps of order four."""
-    # below, w = e^z to rounding, and the logarithm of an underflow is not met
-    small = z < -40
-    x = jnp.where(small, 0, z)
-    growth = jnp.exp(jnp.minimum(x, 0))
-    near = x - 1
-    above = jnp.log(jnp.maximum(x, 1))
-    w = jnp.where(
-        x < -1,
+def _omega_guess(z: Array) -> Array:
+    growth = jnp.exp(jnp.minimum(z, 0))
+    near = z - 1
+    above = jnp.log(jnp.maximum(z, 1))
+    return jnp.where(
+        z < -1,
         growth * (1 - growth * (1 - 1.5 * growth)),
-        jnp.where(x < 3, 1 + near / 2 + near**2 / 16 - near**3 / 192, x - above + above / jnp.maximum(x, 1)),
+        jnp.where(z < 3, 1 + near / 2 + near**2 / 16 - near**3 / 192, z - above + above / jnp.maximum(z, 1)),
     )
-    for _ in range(2):
-        residual = x - w - jnp.log(w)
-        one = 1 + w
-        scale = 2 * one * (one + 2 / 3 * residual)
-        w = w * (1 + residual / one * (scale - residual) / (scale - 2 * residual))
-    return jnp.where(small, jnp.exp(z), w)
-
-
-@wright_omega.defjvp
-def _wright_omega_jvp(primals, tangents):
-    w = wright_omega(*primals)
-    return w, w / (1 + w) * tangents[0]
 
 
 def _soft(v: Array, threshold: Array) -> Array:
     return jnp.sign(v) * jnp.maximum(jnp.abs(v) - threshold, 0)
 
 
-def _function(value) -> Any:
-    return value if value is None or isinstance(value, eqx.Module | Partial) else Partial(value)
-
-
-def _nonnegative(value, name: str) -> Leaf:
-    array = as_leaf(value, name)
-    if array.shape != ():
-        raise ValueError(f"{name} of a penalty must be a number, given shape {array.shape}")
-    if not traced(array) and not (np.isfinite(array) and array >= 0):
-        raise ValueError(f"{name} of a penalty must be finite and >= 0, given {value}")
-    return array
-
-
-def _require_domain(name: str, domain, kinds) -> None:
+def _require_domain(name: str, domain, kinds) -> ConvexSet:
+    """The domain, which must be a set of these kinds without a penalty of its own."""
     if not isinstance(domain, ConvexSet):
         raise ValueError(f"{name} takes a set of bisaddle.sets as its domain, given {type(domain).__name__}")
     if isinstance(domain, Penalty):
@@ -407,3 +348,4 @@ def _require_domain(name: str, domain, kinds) -> None:
             f"{name} takes a Box, LinfBall or L2Ball without axis as its domain, given {type(domain).__name__}: "
             "for others its prox has no closed form"
         )
+    return domain

@@ -1,6 +1,7 @@
 """One-dimensional roots, differentiable, on which many projections stand."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -53,3 +54,25 @@ def decreasing_root(function: Callable[[Array], Array], lower: Array, upper: Arr
 
     guess = lower + 0.5 * (upper - lower)
     return lax.custom_root(function, guess, solve, tangent_solve)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def wright_omega(z: Array, guess: Callable[[Array], Array]) -> Array:
+    """The w > 0 with w + log w = z, to rounding: Lambert's W of exp(z), without its overflow.
+
+    guess(z): an approximation with an error that two steps of order four bring to rounding.
+    """
+    vanishing = z < -40  # there w is exp(z) to rounding, and the logarithm of an underflow is not met
+    x = jnp.where(vanishing, 0, z)
+    w = guess(x)
+    for _ in range(2):  # the step of Fritsch, Shafer and Crowley
+        residual = x - w - jnp.log(w)
+        middle = 2 * (1 + w) * (1 + w + 2 / 3 * residual)
+        w = w * (1 + residual / (1 + w) * (middle - residual) / (middle - 2 * residual))
+    return jnp.where(vanishing, jnp.exp(z), w)
+
+
+@wright_omega.defjvp
+def _wright_omega_jvp(guess, primals, tangents):
+    w = wright_omega(*primals, guess)
+    return w, w / (1 + w) * tangents[0]

@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from bisaddle.sets.balls import L2Ball
 from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
-from bisaddle.sets.knapsack import fill_cheapest, mixture_of_vertices, project_box_hyperplane
+from bisaddle.sets.knapsack import fill_cheapest, project_box_hyperplane
 from bisaddle.trees import Number
 
 
@@ -40,39 +40,38 @@ class _BoxSection(VectorSet):
     def vector_misfit(self, size: int) -> str | None:
         return VectorSet.vector_misfit(self, size) or self._misses(size)
 
-    def vector_sample(self, key: Array, size: int) -> Array:
-        return mixture_of_vertices(self.vector_lmo, key, size)
-
     def vector_diameter(self, v: Array) -> Array:
         """An upper bound: that of the box."""
         return jnp.sqrt(jnp.sum(jnp.square(flat(self.upper, v) - flat(self.lower, v))))
 
-    def _range(self, size: int) -> tuple[float, float, float]:
-        """The least and the largest <normal, v> over the box, and what rounding may do to them."""
+    def _parts(self, v: Array) -> tuple[Array, Array, Array, Array]:
+        """(lower, upper, normal, offset) for the vector v"""
+        return flat(self.lower, v), flat(self.upper, v), flat(self.normal, v), like(self.offset, v)
+
+    def _misses(self, size: int) -> str | None:
+        """Why no vector of this size is in the set; traced sizes pass unchecked."""
+        if any(traced(a) for a in (self.normal, self.offset, self.lower, self.upper)):
+            return None
         normal, lower, upper = (
             np.broadcast_to(np.asarray(a, np.float64).ravel() if np.ndim(a) else np.asarray(a), (size,))
             for a in (self.normal, self.lower, self.upper)
         )
         ends = normal * lower, normal * upper
-        return np.minimum(*ends).sum(), np.maximum(*ends).sum(), 1e-12 * np.abs(ends).sum()
+        return self._beyond(np.minimum(*ends).sum(), np.maximum(*ends).sum(), 1e-12 * np.abs(ends).sum())
 
-    def _misses(self, size: int) -> str | None:
+    def _beyond(self, least: float, most: float, rounding: float) -> str | None:
+        """Why the offset is out of reach, where <normal, v> lies in [least, most] over the box; None if it is not."""
         raise NotImplementedError
-
-    def _least(self, d: Array) -> tuple[Array, Array, Array]:
-        """The corner of the box with the least <normal, v>, the opposite one, and the normal."""
-        normal, lower, upper = flat(self.normal, d), flat(self.lower, d), flat(self.upper, d)
-        # where the normal is 0 the direction alone decides, for both corners
-        least = jnp.where(normal > 0, lower, jnp.where(normal < 0, upper, jnp.where(d > 0, lower, upper)))
-        most = jnp.where(normal > 0, upper, jnp.where(normal < 0, lower, least))
-        return least, most, normal
 
     def _climb(self, d: Array, wanted: Array) -> Array:
         """From the corner with the least <normal, v> up to the offset, along `wanted` coordinates, cheapest first."""
-        least, most, normal = self._least(d)
+        lower, upper, normal, offset = self._parts(d)
+        # where the normal is 0 the direction alone decides, for this corner and the opposite one
+        least = jnp.where(normal > 0, lower, jnp.where(normal < 0, upper, jnp.where(d > 0, lower, upper)))
+        most = jnp.where(normal > 0, upper, jnp.where(normal < 0, lower, least))
         capacity = jnp.where(wanted, normal * (most - least), 0)
         price = d / jnp.where(normal == 0, 1, normal)
-        filled = fill_cheapest(price, capacity, jnp.maximum(like(self.offset, d) - jnp.sum(normal * least), 0))
+        filled = fill_cheapest(price, capacity, jnp.maximum(offset - jnp.sum(normal * least), 0))
         share = filled / jnp.where(capacity > 0, capacity, 1)
         return poison(jnp.where(share >= 1, most, least + share * (most - least)), d)
 
@@ -85,17 +84,12 @@ class HyperplaneBox(_BoxSection):
     """
 
     def vector_project(self, v: Array) -> Array:
-        return project_box_hyperplane(
-            v, flat(self.lower, v), flat(self.upper, v), flat(self.normal, v), like(self.offset, v)
-        )
+        return project_box_hyperplane(v, *self._parts(v))
 
     def vector_lmo(self, d: Array) -> Array:
         return self._climb(d, jnp.full(d.shape, True))
 
-    def _misses(self, size: int) -> str | None:
-        if any(traced(a) for a in (self.normal, self.offset, self.lower, self.upper)):
-            return None
-        least, most, rounding = self._range(size)
+    def _beyond(self, least: float, most: float, rounding: float) -> str | None:
         if least - rounding <= self.offset <= most + rounding:
             return None
         return (
@@ -112,12 +106,7 @@ class HalfspaceBox(_BoxSection):
     """
 
     def vector_project(self, v: Array) -> Array:
-        lower, upper, normal, offset = (
-            flat(self.lower, v),
-            flat(self.upper, v),
-            flat(self.normal, v),
-            like(self.offset, v),
-        )
+        lower, upper, normal, offset = self._parts(v)
         clipped = jnp.clip(v, lower, upper)
         cut = project_box_hyperplane(v, lower, upper, normal, offset)
         return poison(jnp.where(jnp.sum(normal * clipped) <= offset, clipped, cut), v)
@@ -125,10 +114,7 @@ class HalfspaceBox(_BoxSection):
     def vector_lmo(self, d: Array) -> Array:
         return self._climb(d, d * flat(self.normal, d) < 0)
 
-    def _misses(self, size: int) -> str | None:
-        if any(traced(a) for a in (self.normal, self.offset, self.lower, self.upper)):
-            return None
-        least, _, rounding = self._range(size)
+    def _beyond(self, least: float, most: float, rounding: float) -> str | None:
         if least - rounding <= self.offset:
             return None
         return (

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall, direction_and_length
-from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
+from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive
 from bisaddle.sets.extremes import one_hot, place_of_smallest, smallest
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import project_simplex, uniform_weights
@@ -23,7 +23,7 @@ class WeightedL1Ball(VectorSet):
     project: O(n) a pass, a handful of passes (monotone Newton on the threshold); lmo: O(n), one signed coordinate.
     """
 
-    weights: Leaf = eqx.field(converter=lambda w: positive_array(w, "WeightedL1Ball weights"))
+    weights: Leaf = eqx.field(converter=lambda w: finite_array(w, "WeightedL1Ball weights", "> 0"))
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "WeightedL1Ball radius"))
 
     def vector_project(self, v: Array) -> Array:
@@ -91,7 +91,7 @@ class Ellipsoid(VectorSet):
     project: O(n) a pass, a handful of passes (monotone Newton on the secular equation); lmo: O(n), closed form.
     """
 
-    axes: Leaf = eqx.field(converter=lambda a: positive_array(a, "Ellipsoid axes"))
+    axes: Leaf = eqx.field(converter=lambda a: finite_array(a, "Ellipsoid axes", "> 0"))
     center: Leaf = eqx.field(converter=lambda c: finite_array(c, "Ellipsoid center"), default=0.0)
 
     def __check_init__(self):
@@ -119,13 +119,28 @@ class Ellipsoid(VectorSet):
         return center + axes * L2Ball(1.0).vector_sample(key, size)
 
 
+class _Labels(tuple):
+    """Labels that hash once: JAX asks for the hash of what is static at every call."""
+
+    def __init__(self, labels: tuple[int, ...]):
+        self.hashed = tuple.__hash__(self)
+        count = self[-1] + 1
+        self.even = self == tuple(np.repeat(np.arange(count), len(self) // count).tolist())  # rows of a matrix
+
+    def __hash__(self):
+        return self.hashed
+
+    def __eq__(self, other):
+        return self is other or tuple.__eq__(self, other)
+
+
 class GroupBall(VectorSet):
     """{v : sum over groups g of |v_g|_2 <= radius}, groups a label per coordinate, 0, 1, 2, ...
 
     project: the l1 projection of the group norms, O(n) and O(number of groups) a pass; lmo: O(n), one group.
     """
 
-    groups: tuple[int, ...] = eqx.field(static=True, converter=lambda g: _Labels(_labels(g)))
+    groups: _Labels = eqx.field(static=True, converter=lambda g: _Labels(_labels(g)))
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "GroupBall radius"))
 
     def vector_project(self, v: Array) -> Array:
@@ -137,7 +152,7 @@ class GroupBall(VectorSet):
     def vector_lmo(self, d: Array) -> Array:
         lengths, divisors = self._lengths(d)
         best = place_of_smallest(-lengths)
-        if self.groups.even:  # type: ignore[attr-defined]
+        if self.groups.even:
             # one row is computed, the others are filled
             spoiled = jnp.any(jnp.isnan(lengths))
             rows = jnp.full((lengths.size, d.size // lengths.size), jnp.where(spoiled, jnp.nan, 0), d.dtype)
@@ -175,38 +190,16 @@ class GroupBall(VectorSet):
     def _per_group(self, v: Array) -> Array:
         """The sum over each group."""
         labels = np.asarray(self.groups)
-        if self.groups.even:  # type: ignore[attr-defined]
+        if self.groups.even:
             return jnp.sum(v.reshape(int(labels[-1]) + 1, -1), axis=1)
         return jax.ops.segment_sum(v, labels, num_segments=int(labels.max()) + 1)
 
     def _per_coordinate(self, of_groups: Array) -> Array:
-        if self.groups.even:  # type: ignore[attr-defined]
+        if self.groups.even:
             # quicker than jnp.repeat, which gathers
             shape = (of_groups.size, len(self.groups) // of_groups.size)
             return jnp.broadcast_to(of_groups[:, None], shape).ravel()
         return of_groups[np.asarray(self.groups)]
-
-
-class _Labels(tuple):
-    """Labels that hash once: JAX asks for the hash of what is static at every call."""
-
-    def __init__(self, labels: tuple[int, ...]):
-        self.hashed = tuple.__hash__(self)
-        count = self[-1] + 1
-        self.even = self == tuple(np.repeat(np.arange(count), len(self) // count).tolist())  # rows of a matrix
-
-    def __hash__(self):
-        return self.hashed
-
-    def __eq__(self, other):
-        return self is other or tuple.__eq__(self, other)
-
-
-def positive_array(value, name: str) -> Leaf:
-    array = finite_array(value, name)
-    if not traced(array) and not np.all(np.asarray(array) > 0):
-        raise ValueError(f"{name} must be > 0, given {np.min(np.asarray(array)):g}")
-    return array
 
 
 def _exponent(value) -> float:
