@@ -14,7 +14,7 @@ from bisaddle.problem import Point, Problem
 from bisaddle.programs import watch
 from bisaddle.run.interrupts import Interrupt
 from bisaddle.run.progress import Progress
-from bisaddle.run.result import Estimate, Record, Status
+from bisaddle.run.result import Record, Status, trace_row
 
 # an iterate this much larger than where the run began is not coming back
 DIVERGENCE = 1e8
@@ -71,7 +71,7 @@ class Run:
         self.problem, self.method, self.certifier, self.bar = problem, method, certifier, bar
         self.k = 0
         self.records: list[Record] = []
-        self.estimates: list[Estimate] = []
+        self.estimates: list[dict[str, Any]] = []
         self.status: Status | None = None
         self.seconds = 0.0
 
@@ -109,7 +109,7 @@ class HostRun(Run):
         with np.errstate(all="ignore"):  # NaN and infinity become a Status
             look = next(self.looks)
         self.seconds += time.perf_counter() - clock - (watch().seconds - compiling)
-        self.estimates.append(Estimate(look.k, self.seconds, look.x_gap, look.y_gap, look.value, look.counts))
+        self.estimates.append(trace_row(look.k, self.seconds, look, look.counts))
         return look
 
     def move_to(self, look: Look) -> None:
@@ -143,7 +143,7 @@ class HostRun(Run):
         self.records.sort(key=lambda record: record.k)
 
     def _keep(self, look: Look, certificate: Certificate) -> Record:
-        seconds = next((e.seconds for e in reversed(self.estimates) if e.k == look.k), 0.0)
+        seconds = next((row["seconds"] for row in reversed(self.estimates) if row["k"] == look.k), 0.0)
         return self.keep(look.k, seconds, self.kernels.point(look.x, look.theta, look.y), certificate, look.counts)
 
 

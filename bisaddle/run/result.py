@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.certificate import Certificate
-from bisaddle.methods.base import Counts, Method
+from bisaddle.methods.base import Counts, Look, Method
 from bisaddle.problem import Point
 
 
@@ -42,21 +42,6 @@ class Record(NamedTuple):
     point: Point
     certificate: Certificate
     counts: Counts
-
-
-class Estimate(NamedTuple):
-    """What a method driven from the host reports about itself after a step."""
-
-    k: int
-    seconds: float
-    x_gap: float
-    y_gap: float
-    value: float
-    counts: Counts
-
-    @property
-    def gap(self) -> float:
-        return self.x_gap + self.y_gap
 
 
 class Trace(eqx.Module):
@@ -106,29 +91,22 @@ class Trace(eqx.Module):
         return pandas.DataFrame(self.to_dict())
 
 
+# what a certificate tells; of these a method driven from the host knows its own gaps and value
 CERTIFICATE_COLUMNS = ("x_gap", "y_gap", "gap", "error_bound", "value", "worst_value", "lower_error", "violation")
 
 
-def trace_of(records: list[Record], estimates: list[Estimate]) -> Trace:
+def trace_row(k: int, seconds: float, told: Certificate | Look, counts: Counts) -> dict[str, Any]:
+    """A row of the trace, from a certificate or from what a method says of itself."""
+    numbers = {name: float(getattr(told, name, np.nan)) for name in CERTIFICATE_COLUMNS}
+    return {"k": k, "seconds": seconds, "estimated": isinstance(told, Look), **numbers, **counts._asdict()}
+
+
+def trace_of(records: list[Record], estimates: list[dict[str, Any]]) -> Trace:
+    """The records, and between them the rows that the method has told of itself."""
     recorded = {record.k for record in records}
-    rows: list[Record | Estimate] = [*records, *(row for row in estimates if row.k not in recorded)]
-    rows.sort(key=lambda row: row.k)
-    columns: dict[str, np.ndarray] = {
-        "k": np.array([row.k for row in rows]),
-        "seconds": np.array([row.seconds for row in rows]),
-        "estimated": np.array([isinstance(row, Estimate) for row in rows]),
-    }
-    for name in CERTIFICATE_COLUMNS:
-        columns[name] = np.array([_told(row, name) for row in rows])
-    for i, name in enumerate(Counts._fields):
-        columns[name] = np.array([row.counts[i] for row in rows])
-    return Trace(**columns)
-
-
-def _told(row: Record | Estimate, name: str) -> float:
-    if isinstance(row, Record):
-        return float(getattr(row.certificate, name))
-    return getattr(row, name, np.nan)
+    rows = [trace_row(record.k, record.seconds, record.certificate, record.counts) for record in records]
+    rows = sorted([*rows, *(row for row in estimates if row["k"] not in recorded)], key=lambda row: row["k"])
+    return Trace(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
 
 
 class Result(eqx.Module):
