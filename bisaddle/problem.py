@@ -7,8 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, traced
-from bisaddle.sets.base import as_callable as as_callable
+from bisaddle.sets.base import ConvexSet, Leaf, as_callable, as_leaf, traced
 from bisaddle.sets.prox import Penalty
 
 
@@ -23,7 +22,7 @@ def _as_arrays(tree: PyTree) -> PyTree:
 
 
 class Point(eqx.Module):
-    """(x, theta, y), each any pytree of arrays; theta is None without a lower level, y is None without a max player."""
+    """(x, theta, y), each a pytree of arrays. theta is None if there is no lower level, y if there is no max player."""
 
     x: PyTree = eqx.field(converter=_as_arrays)
     theta: PyTree = eqx.field(converter=_as_arrays, default=None)
@@ -35,7 +34,7 @@ def _constant(value) -> Leaf | None:
 
 
 class Constants(eqx.Module):
-    """Constants of the paper's assumptions; None where unknown. They may be larger than need be, never smaller.
+    """Constants of the paper's assumptions; None where unknown.
 
         mu_g I <= g_theta_theta <= L_g I,             |g_theta_x| <= C_thetax
         |d(g_theta_x)| <= L_g_thetax (|dx| + |dtheta|),     |d(g_theta_theta)| <= L_g_thetatheta (|dx| + |dtheta|)
@@ -43,8 +42,9 @@ class Constants(eqx.Module):
         mu_y I <= -f_yy,       |f_theta(x, theta*(x), y)| <= C_theta
         D_X, D_Y               diameters of X and Y
 
-    over x in X, y in Y, and every theta that the run meets. origin: pairs (name, "exact" | "given" | "estimated");
-    what it does not name was given. mu_y = 0: merely concave; bounds with mu_y = None take it for 0.
+    over x in X, y in Y, and every theta that the run meets. Upper bounds may be too large, never too small; mu_g and
+    mu_y may be too small, never too large. origin: pairs (name, "exact" | "given" | "estimated"); constants it does not
+    name were given. mu_y = 0: concave, but not strongly; None counts as 0 in bounds.
     """
 
     mu_g: Leaf | None = eqx.field(converter=_constant, default=None)
@@ -91,12 +91,12 @@ class Constants(eqx.Module):
         return [(name, value) for name, value in vars(self).items() if name != "origin"]
 
     def origin_of(self, name: str) -> str | None:
-        """ "exact", "given" or "estimated"; None for a constant that is unknown."""
+        """Whether a constant is "exact", "given" or "estimated"; None if it is unknown."""
         return None if getattr(self, name) is None else dict(self.origin).get(name, "given")
 
 
 class Derivatives(eqx.Module):
-    """Derivatives written by hand; what is None comes from automatic differentiation.
+    """Derivatives written by hand; those left None come from automatic differentiation.
 
         f_x, f_theta, f_y   (x, theta, y, data) -> the gradient of the upper function in that variable
         g_theta             (x, theta, data)    -> the gradient of the lower function in theta
@@ -133,12 +133,12 @@ class Problem(eqx.Module):
 
     upper        f(x, theta, y, data) -> scalar, concave in y
     lower        g(x, theta, data) -> scalar, strongly convex in theta; None: a plain saddle problem
-    x_set        matches the pytree of x (sets.Product for several blocks)
-    y_set        likewise for y, or a penalty h such as sets.Entropy, the problem then being min_x max_y f - h;
-                 None: a plain bilevel problem
+    x_set        the set X; it matches the pytree of x (sets.Product for several blocks)
+    y_set        the set Y, likewise; or a penalty h such as sets.Entropy, for min_x max_y f - h; None: a plain bilevel
+                 problem
     data         a pytree of arrays, traced (arrays captured in a closure make compilation slow)
-    constants    Constants, where known
-    derivatives  Derivatives, where written by hand
+    constants    Constants, if known
+    derivatives  Derivatives, if written by hand
     """
 
     upper: Callable = eqx.field(converter=as_callable)

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from bisaddle.problem import as_callable
-from bisaddle.sets.base import Leaf, as_leaf, traced
+from bisaddle.sets.base import Leaf, as_callable, as_leaf, traced
 
 
 class Schedule(eqx.Module):
@@ -67,7 +66,7 @@ def as_schedule(value) -> Schedule | None:
 
 
 class StepSizes(eqx.Module):
-    """The step sizes of the methods; a method takes the ones it uses. Each a number, a Schedule or a function of k.
+    """The step sizes of the methods; a method takes those it uses. Each is a number, a Schedule or a function of k.
 
     alpha   lower step            theta+ = theta - alpha g_theta(x+, theta)
     eta     linear-system step    w+ = w - eta (g_theta_theta w - f_theta)

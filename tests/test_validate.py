@@ -391,3 +391,17 @@ def test_step_sizes_of_another_type_are_refused(unchecked_types):
 def test_step_sizes_for_a_part_that_the_problem_has_are_missed_at_init(steps, message):
     with pytest.raises(ValueError, match=message):
         bs.methods.OneSidedProjectionFree(bs.StepSizes(gamma=0.1, **steps)).init(*_build({}, {}))
+
+
+@pytest.mark.parametrize("call", ["solve", "certify", "hypergradient", "check_derivatives"])
+def test_what_is_driven_from_the_host_refuses_traced_arrays(call):
+    """In words, and before anything is computed; a method's own init and step are for use inside jit."""
+    problem = bs.Problem(lambda x, theta, y, data: jnp.sum(x**2 * y), None, bs.sets.L2Ball(1.0), bs.sets.Box(0.0, 1.0))
+
+    def inside(x):
+        point = bs.Point(x, None, jnp.ones(2))
+        function = getattr(bs, call)
+        return function(problem, point.x, point.y) if call == "hypergradient" else function(problem, point)
+
+    with pytest.raises(ValueError, match=f"{call} needs concrete arrays.*outside"):
+        jax.jit(inside)(jnp.zeros(2))

@@ -1,4 +1,4 @@
-"""Robust multi-task regression: the worst task served well (the paper's Experiments 1 and 2)."""
+"""Robust multi-task regression, which does well on the worst task (the paper's Experiments 1 and 2)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class GramData(NamedTuple):
 
 
 class RowData(NamedTuple):
-    """The rows themselves, tasks padded with zero rows to one length; counts are the true row counts."""
+    """The rows themselves, every task padded with zero rows to the same length; counts are the true numbers of rows."""
 
     train_rows: Array
     train_targets: Array
@@ -61,8 +61,8 @@ def regression(
         l_i(v) = |A_i v - b_i|^2 / (2 n_i)
 
     divergence = 0 is Experiment 1, > 0 Experiment 2 (without its constant). tasks: a list of
-    (A_train, b_train, A_valid, b_valid), A with d columns, any row counts.
-    form: "gram" costs d^2 a task and step, with derivatives by hand; "rows" costs n d, with automatic derivatives;
+    (A_train, b_train, A_valid, b_valid), each A with d columns and any number of rows.
+    form: "gram" costs d^2 per task and step, with derivatives by hand; "rows" costs n d, with automatic derivatives;
     "auto" takes "gram" when n > d. Returns the problem, with all its constants, and the start
     x = 0, lam = 1/2, theta = 0, y uniform. The constants that depend on theta hold for |theta_i| <= r_i, a ball that
     theta*(x) and every run from this start with alpha <= 2 / (mu_g + L_g) stay in.

@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 from bisaddle.certificate.bounds import can_have_matrices, free_parts, gradient_errors, worst_value
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
-from bisaddle.oracle.validate import check_problem_at, require_oracle
+from bisaddle.oracle.validate import check_problem_at, require_concrete, require_oracle
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device, one_blas_thread
 from bisaddle.sets.base import ConvexSet
@@ -116,6 +116,7 @@ def certify(
     iteration) and 1 / mu_g.
     """
     check_measure(measure, sigma, tau)
+    require_concrete("certify", problem, point)
     check_problem_at(problem, point, feasible=False)
     check_oracles(problem, measure)
     kernels = Kernels(problem, point)

@@ -156,13 +156,7 @@ def mirror_step(convex_set: ConvexSet | None, v: PyTree, step: Array, gradient: 
     """argmin_u step <gradient, u> + D(u, v), D the Kullback-Leibler divergence on a Simplex, else |u - v|^2 / 2"""
     assert convex_set is not None
     if isinstance(convex_set, Product):
-        return jax.tree.map(
-            lambda block, a, g: mirror_step(block, a, step, g),
-            convex_set.sets,
-            v,
-            gradient,
-            is_leaf=lambda node: isinstance(node, ConvexSet),
-        )
+        return convex_set.join(mirror_step(block, a, step, g) for block, a, g in convex_set.split(v, gradient))
     moved = trees.add_scaled(v, -step, gradient)
     if not isinstance(convex_set, Simplex):
         return convex_set.prox(moved, step)
@@ -172,8 +166,7 @@ def mirror_step(convex_set: ConvexSet | None, v: PyTree, step: Array, gradient: 
 
 def _require_positive(variable: str, convex_set: ConvexSet | None, v: PyTree) -> None:
     if isinstance(convex_set, Product):
-        structure = jax.tree.structure(convex_set.sets, is_leaf=lambda node: isinstance(node, ConvexSet))
-        for block, part in zip(convex_set.blocks, structure.flatten_up_to(v), strict=True):
+        for block, part in convex_set.split(v):
             _require_positive(variable, block, part)
     elif isinstance(convex_set, Simplex) and not traced(v) and not np.all(np.asarray(v) > 0):
         raise ValueError(

@@ -75,7 +75,7 @@ class _RegularizedPrimalDual(SampledMethod[RegularizedState]):
 
 
 class OneSidedProjectionFree(_RegularizedPrimalDual):
-    """x by a linear minimisation oracle, y by projection (i-BRPD:OPF, Algorithm 1).
+    """x moves by a linear minimisation oracle, y by projection (i-BRPD:OPF, Algorithm 1).
 
         w+     = w - eta (g_theta_theta w - f_theta),           w_0 = theta_0
         Gx     = f_x - g_theta_x w+
@@ -84,9 +84,9 @@ class OneSidedProjectionFree(_RegularizedPrimalDual):
         y+     = P_Y(y + sigma (f_y - mu (y - y0)))
 
     P_Y is prox_{sigma h} where y_set has a penalty h; the problem is then min_x max_y f - h.
-    f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level the lines
-    of w and theta fall away and Gx = f_x; without a max player the line of y does. sampler: f, g_theta_theta, g_theta_x
-    and g_theta each on a mini-batch of its own, which the paper does not treat; seed: of the batches.
+    f_x, f_theta, f_y, g_theta_theta and g_theta_x are taken at the old (x, theta, y). Without a lower level there
+    are no lines for w and theta, and Gx = f_x; without a max player there is none for y. sampler: f, g_theta_theta,
+    g_theta_x and g_theta each use a mini-batch of their own (not in the paper); seed: draws the batches.
     Needs: an LMO on x_set, a projection on y_set; gamma; alpha, eta with a lower level; sigma, mu with y.
     Promises: gap <= eps in O(kappa^3 eps^-4) steps; O(kappa^4 eps^-3) if f is linear in y  [AYH25, Cor. 5.2-5.3].
     """
@@ -106,7 +106,7 @@ class OneSidedProjectionFree(_RegularizedPrimalDual):
 
 
 class FullyProjected(_RegularizedPrimalDual):
-    """x and y by projections, x averaged (i-BRPD:FP, Algorithm 2).
+    """x and y move by projections, and x is averaged (i-BRPD:FP, Algorithm 2).
 
         w+     = w - eta (g_theta_theta w - f_theta),           w_0 = theta_0
         Gx     = f_x - g_theta_x w+
@@ -114,8 +114,8 @@ class FullyProjected(_RegularizedPrimalDual):
         theta+ = theta - alpha g_theta(x+, theta)
         y+     = P_Y(y + sigma (f_y - mu (y - y0)))
 
-    P_Y, the points at which derivatives are taken, problems without a lower level or a max player, sampler and seed: as
-    in OneSidedProjectionFree.
+    Everything else is as in OneSidedProjectionFree: P_Y, where derivatives are taken, a missing lower level or max
+    player, sampler, seed.
     Needs: projections on x_set and y_set; gamma, tau; alpha, eta with a lower level; sigma, mu with y.
     Promises: gap <= eps in O(kappa^3 eps^-5) steps; O(kappa^3 eps^-4) if strongly concave in y  [AYH25, Cor. 5.5-5.6].
     """

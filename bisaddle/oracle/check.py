@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from bisaddle import oracle, trees
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import check_problem_at
+from bisaddle.oracle.validate import check_problem_at, require_concrete
 from bisaddle.problem import Derivatives, Point, Problem
 from bisaddle.trees import Number
 
@@ -42,19 +42,20 @@ class DerivativeReport(eqx.Module):
             verdict = "ok" if error <= self.tolerance else "WRONG"
             lines.append(f"  {name:14} {error:8.1e}  {verdict:5}  {origin}")
         if "hypergradient" in self.wrong and self.wrong != ("hypergradient",):
-            lines.append("  the hypergradient is made of the others: mend those first")
+            lines.append("  the hypergradient is built from the others: fix those first")
         return "\n".join(lines)
 
 
 def check_derivatives(
     problem: Problem, point: Point, *, directions: int = 5, seed: int = 0, tolerance: Number | None = None
 ) -> DerivativeReport:
-    """Compare every derivative that the methods will use at this point with central differences of f and g.
+    """Compare every derivative that the methods use with central differences of f and g, at this point.
 
-    Each is tried along `directions` random directions. Second-order products are compared with differences of the
+    Each is checked along `directions` random directions. Second-order products are compared with differences of the
     automatic gradient of g, so that an error in g_theta does not hide one in g_theta_theta; the hypergradient with
     differences of x -> f(x, theta*(x), y). tolerance: relative; None is 1e-5 in float64 and 3e-2 in float32.
     """
+    require_concrete("check_derivatives", problem, point)
     check_problem_at(problem, point, feasible=False)
     if tolerance is None:
         tolerance = 1e-5 if trees.dtype_of(point.x) == jnp.float64 else 3e-2

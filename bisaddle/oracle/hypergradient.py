@@ -4,7 +4,7 @@ from jaxtyping import PyTree
 
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import check_problem_at
+from bisaddle.oracle.validate import check_problem_at, require_concrete
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device
 from bisaddle.trees import Number
@@ -15,14 +15,15 @@ def hypergradient(problem: Problem, x: PyTree, y: PyTree, theta: PyTree = None, 
 
         f_x - g_theta_x v,     g_theta_theta v = f_theta,     at theta*(x)
 
-    theta: where the lower solve starts; it fixes the shape, any value will do. accuracy: the residual norm to reach in
-    both solves; 0 goes on until rounding stops it. The solves are driven from the host: not for use inside jit.
+    theta: where the lower solve starts; any values of the right shape will do. accuracy: the residual norm to reach in
+    both solves; 0: as far as rounding allows. The solves are driven from the host, so this does not work inside jit.
     """
     if problem.lower is not None and theta is None:
         raise ValueError(
             "hypergradient needs a theta to start the lower solve from, given None; use zeros of its shape"
         )
     point = Point(x, theta, y)
+    require_concrete("hypergradient", problem, point)
     check_problem_at(problem, point, feasible=False)
     kernels = Kernels(problem, point)
     return on_device(kernels.x.tree(Implicit(kernels, *kernels.flat(point), accuracy=float(accuracy)).Gx))

@@ -48,6 +48,15 @@ def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -
             _check_feasible("y", problem.y_set, point.y)
 
 
+def require_concrete(who: str, problem: Problem, point: Point) -> None:
+    """Raise ValueError for traced arrays, which what is driven from the host cannot read."""
+    if any(traced(leaf) for leaf in jax.tree.leaves((problem, point))):
+        raise ValueError(
+            f"{who} needs concrete arrays, given traced ones: it does not work inside jit, vmap or grad; call it "
+            "outside, or use the init and step of a method with a pure step, such as bs.methods.FullyProjected"
+        )
+
+
 def require_oracle(convex_set: ConvexSet, oracle: str, who: str, variable: str, instead: str) -> None:
     if oracle not in convex_set.capabilities:
         raise ValueError(f"{who} needs {oracle} on {variable}_set: {convex_set.missing(oracle)}; {instead}")

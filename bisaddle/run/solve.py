@@ -11,7 +11,7 @@ from bisaddle.certificate.certifier import Certifier, check_measure, check_oracl
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import check_problem_at
+from bisaddle.oracle.validate import check_problem_at, require_concrete
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
 from bisaddle.run.blocks import BlockRun, run_blocks
@@ -74,6 +74,7 @@ def solve(
     if not isinstance(method, Method):
         raise ValueError(f"method must be a bisaddle.methods.Method, given {type(method).__name__}")
     watch = Watch()
+    require_concrete("solve", problem, start)
     with watched(watch):
         check_problem_at(problem, start)
     method.check(problem)

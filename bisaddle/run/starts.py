@@ -80,12 +80,10 @@ def _raised(x_set: ConvexSet, x: PyTree) -> PyTree | None:
         return lower + 0.9 * (upper - lower)
     if not isinstance(x_set, Product):
         return None
-    structure = jax.tree.structure(x_set.sets, is_leaf=lambda node: isinstance(node, ConvexSet))
-    parts = structure.flatten_up_to(x)
-    raised = [_raised(block, part) for block, part in zip(x_set.blocks, parts, strict=True)]
-    if all(part is None for part in raised):
+    raised = [(_raised(block, part), part) for block, part in x_set.split(x)]
+    if all(new is None for new, _ in raised):
         return None
-    return structure.unflatten([old if new is None else new for new, old in zip(raised, parts, strict=True)])
+    return x_set.join(old if new is None else new for new, old in raised)
 
 
 def _nearby(a_set: ConvexSet, v: PyTree) -> PyTree:

@@ -158,6 +158,7 @@ class Atoms(Part):
 class LowRank(ConvexSet):
     """A spectral set, projected on by the leading part of a decomposition alone."""
 
+    capabilities = frozenset({"project"})
     of: NuclearBall | Spectrahedron
     count: int = eqx.field(static=True)
 
