@@ -5,6 +5,7 @@ python docs/make_architecture.py
 
 import ast
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1] / "bisaddle"
 PAGE = Path(__file__).with_name("architecture.md")
@@ -31,6 +32,80 @@ are stricter than the line:
 `trees` and `programs` come before the line: pytrees as vectors, and compiled programs with their cache. `apps` makes
 problems of data, `datasets` the data, `experiments` compares methods on both, `cli` is the command line.
 """
+
+WALKING = """# Three walks
+
+The files that a call passes through, in the order in which to read them. `tests/test_docs.py` records every file of
+ours in which a function runs, and holds it against these lists. A folder stands for what the problem needs of it.
+"""
+
+
+class Walk(NamedTuple):
+    """A call, the files to read in order with what happens there, and the others in which something runs."""
+
+    call: str
+    stops: dict[str, str]
+    used: tuple[str, ...]
+
+
+CERTIFY = {
+    "certificate/certifier.py": "`certify` checks its arguments; `Certifier` puts the certificate together.",
+    "oracle/validate.py": "shapes, dtypes and sets are checked by abstract evaluation, before anything compiles.",
+    "oracle/kernels.py": "the derivatives of f and g at flat vectors, each a small compiled program.",
+    "programs.py": "compiles a program on its first call, keeps it, and counts the time.",
+    "oracle/implicit.py": "theta*(x) by Newton's method, w by a linear solve; then what is left of both equations.",
+    "certificate/bounds.py": "how far the gap can be off, the worst value over y, degenerate corners.",
+}
+WALKS = {
+    "`bs.solve(problem, start)`": Walk(
+        "With the default method, Adaptive. A method with a pure step runs in `run/blocks.py` instead of stops 5 to 8.",
+        {
+            "run/solve.py": "checks the arguments, makes kernels, certifier, limits and runs, and builds the Result.",
+            "oracle/validate.py": CERTIFY["oracle/validate.py"],
+            "oracle/kernels.py": CERTIFY["oracle/kernels.py"],
+            "programs.py": CERTIFY["programs.py"],
+            "run/loop.py": "one step after the other; `Limits.status` says when the run ends and how.",
+            "methods/adaptive/method.py": "the algorithm: centres in y, a line search in x.",
+            "methods/adaptive/inner.py": "theta, y and w at every x, as accurate as the gap requires.",
+            "methods/adaptive/coordinates.py": "in which coordinates x moves, and in which direction.",
+            "certificate/certifier.py": "where the method believes the gap is reached, a certificate decides.",
+            "oracle/implicit.py": "the certificate's own solves; nothing is taken from the method but a guess.",
+            "certificate/bounds.py": CERTIFY["certificate/bounds.py"],
+            "run/result.py": "the best record, the trace, and the words that are printed.",
+        },
+        (
+            "problem.py",
+            "trees.py",
+            "sets/",
+            "methods/base.py",
+            "oracle/spectra.py",
+            "run/progress.py",
+            "run/interrupts.py",
+        ),
+    ),
+    "`bs.certify(problem, point)`": Walk("", CERTIFY, ("problem.py", "trees.py", "sets/")),
+    "`bisaddle reproduce --quick`": Walk(
+        "",
+        {
+            "cli/reproducing.py": "the command: which experiments, which data sets are there, where to write.",
+            "experiments/spec.py": "a TOML file, read and checked key by key.",
+            "experiments/runner.py": "every method, nu and seed of an experiment; the best nu is chosen.",
+            "experiments/build.py": "from what the file says to data, a problem and methods.",
+            "experiments/multitask.py": "what is particular to the application: exact lower solutions, corners.",
+            "experiments/jobs.py": "two threads at the sweeps, which Ctrl-C can stop.",
+            "run/blocks.py": "all values of nu side by side in one compiled block.",
+            "experiments/metrics.py": "the measures of section 6 at every recorded point.",
+            "certificate/certifier.py": "the last point of every chosen run, certified.",
+            "experiments/reproduction.py": "what is seen of the paper's claims, as REPRODUCTION.md.",
+            "report/figures.py": "the figures in the style of the paper.",
+            "report/page.py": "one page with all numbers, to be looked at in a browser.",
+        },
+        (
+            *("trees.py", "programs.py", "sets/", "problem.py", "oracle/", "schedules.py", "methods/", "certificate/"),
+            *("run/", "apps/", "datasets/", "experiments/", "report/", "cli/"),
+        ),
+    ),
+}
 
 
 def modules() -> dict[str, Path]:
@@ -82,7 +157,8 @@ def reduced(edges: dict[str, set[str]]) -> dict[str, set[str]]:
 
 def drawing() -> list[str]:
     """The graph for a page that draws mermaid: arrows from what is imported to what imports it."""
-    arrows = [f"    {one} --> {layer}" for layer, few in reduced(graph()).items() for one in sorted(few, key=LAYERS.index)]
+    edges = reduced(graph())
+    arrows = [f"    {one} --> {layer}" for layer in LAYERS for one in sorted(edges[layer], key=LAYERS.index)]
     return ["```mermaid", "flowchart LR", *arrows, "```"]
 
 
@@ -98,23 +174,19 @@ def table() -> list[str]:
         path = ROOT / f"{layer}.py"
         what = first_sentence(path if path.exists() else ROOT / layer / "__init__.py")
         names = ", ".join(sorted(edges[layer], key=LAYERS.index)) or "nothing"
+        what = what.replace("|", "\\|")
         rows.append(f"| `{layer}` | {names} | {what} |")
     return rows
 
 
 def page() -> str:
-    lines = [HEAD, "## Who imports whom", "", "Arrows that a longer path stands for are left out; the table has them all."]
-    lines += ["", *drawing(), "", *table(), ""]
-    for title, (text, stops, leaves) in WALKS.items():
-        lines += [f"## {title}", "", text, ""]
-        lines += [f"{i}. `{file}` {what}" for i, (file, what) in enumerate(stops.items(), 1)]
-        if leaves:
-            lines += ["", f"On the way, from several of these: {', '.join(f'`{file}`' for file in leaves)}."]
-        lines.append("")
-    return "\n".join(lines)
-
-
-WALKS: dict = {}
+    lines = [HEAD, "## Who imports whom", "", "Arrows that a longer path stands for are left out; the table has them."]
+    lines += ["", *drawing(), "", *table(), "", WALKING]
+    for title, walk in WALKS.items():
+        lines += [f"## {title}", "", *([walk.call, ""] if walk.call else [])]
+        lines += [f"{i}. `{file}`: {what}" for i, (file, what) in enumerate(walk.stops.items(), 1)]
+        lines += ["", f"Used on the way: {', '.join(f'`{file}`' for file in walk.used)}.", ""]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 if __name__ == "__main__":

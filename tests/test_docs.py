@@ -1,9 +1,16 @@
 """Pages made from the code are up to date."""
 
 import importlib.util
+import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+import bisaddle as bs
+from tests.cli_helpers import bisaddle
+from tests.test_solve import quadratic
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,7 +24,10 @@ def maker(name):
     return module
 
 
-@pytest.mark.parametrize(("script", "page"), [("make_sets", "sets.md"), ("make_methods", "methods.md")])
+PAGES = [("make_sets", "sets.md"), ("make_methods", "methods.md"), ("make_architecture", "architecture.md")]
+
+
+@pytest.mark.parametrize(("script", "page"), PAGES)
 def test_a_page_is_what_the_docstrings_say(script, page):
     assert (ROOT / "docs" / page).read_text() == maker(script).page(), "run: make docs"
 
@@ -34,3 +44,56 @@ def test_every_method_is_on_its_page_with_a_reference_that_exists():
     for name, method in make_methods.public_methods().items():
         assert f"### {name}\n" in make_methods.page()
         assert f"{{{method.about.reference}," in references
+
+
+@contextmanager
+def recorded():
+    """The files of bisaddle in which a function is called, in any thread."""
+    files, seen, root = set(), set(), f"{ROOT / 'bisaddle'}/"
+
+    def note(frame, event, argument):
+        code = frame.f_code
+        if code in seen:
+            return
+        seen.add(code)
+        if code.co_filename.startswith(root) and code.co_name != "<module>":
+            files.add(code.co_filename.removeprefix(root))
+
+    sys.setprofile(note)
+    threading.setprofile(note)
+    try:
+        yield files
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def hold_against(walk, files):
+    """Every stop is passed, and nothing runs that the page does not name."""
+    assert not set(walk.stops) - files
+    named = {*walk.stops, *walk.used}
+    others = {file for file in files if file not in named and f"{file.split('/')[0]}/" not in named}
+    assert not others - {"lazy.py"}, "enter these in WALKS of docs/make_architecture.py"
+
+
+def test_a_solve_and_a_certificate_pass_through_the_files_of_their_walks():
+    walks = maker("make_architecture").WALKS
+    solve, certify = walks["`bs.solve(problem, start)`"], walks["`bs.certify(problem, point)`"]
+    assert len(solve.stops) <= 12 and len(certify.stops) <= 12
+    problem, start = quadratic()
+    bs.solve(problem, start)  # what runs while it is compiled is not the walk
+    with recorded() as files:
+        result = bs.solve(problem, start)
+    hold_against(solve, files)
+    with recorded() as files:
+        bs.certify(problem, result.point)
+    hold_against(certify, files)
+
+
+@pytest.mark.slow
+def test_a_reproduction_passes_through_the_files_of_its_walk(tmp_path):
+    arguments = ("--quick", "--dataset", "synthetic", "--seed", "0", "--steps", "100", "--out", tmp_path)
+    with recorded() as files:
+        done = bisaddle("reproduce", "fig1", *arguments)
+    assert done.exit_code == 0, done.output
+    hold_against(maker("make_architecture").WALKS["`bisaddle reproduce --quick`"], files)
