@@ -4,5 +4,4 @@ To read in this order: certifier (the gap, and certify), bounds (how far it can 
 corners of Y where a gap of 0 says nothing).
 """
 
-from bisaddle.certificate.certifier import Certificate as Certificate
-from bisaddle.certificate.certifier import certify as certify
+from bisaddle.certificate.certifier import Certificate as Certificate, certify as certify

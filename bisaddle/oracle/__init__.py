@@ -6,12 +6,14 @@ spectra (extreme eigenvalues), depends (whether g is quadratic), hypergradient, 
 differences).
 """
 
-from bisaddle.oracle.derivatives import call as call
-from bisaddle.oracle.derivatives import cross_product as cross_product
-from bisaddle.oracle.derivatives import hessian_product as hessian_product
-from bisaddle.oracle.derivatives import lower_gradient as lower_gradient
-from bisaddle.oracle.derivatives import lower_x_gradient as lower_x_gradient
-from bisaddle.oracle.derivatives import second_order_products as second_order_products
-from bisaddle.oracle.derivatives import upper_gradients as upper_gradients
-from bisaddle.oracle.derivatives import upper_value as upper_value
-from bisaddle.oracle.derivatives import upper_value_and_gradients as upper_value_and_gradients
+from bisaddle.oracle.derivatives import (
+    call as call,
+    cross_product as cross_product,
+    hessian_product as hessian_product,
+    lower_gradient as lower_gradient,
+    lower_x_gradient as lower_x_gradient,
+    second_order_products as second_order_products,
+    upper_gradients as upper_gradients,
+    upper_value as upper_value,
+    upper_value_and_gradients as upper_value_and_gradients,
+)
