@@ -70,6 +70,7 @@ bench: $(ALL) ## time the compiled loop against C and NumPy, and the sets agains
 docs: $(ALL) ## write the pages that are made from the code
 	@$(PY) docs/make_sets.py
 	@$(PY) docs/make_methods.py
+	@$(PY) docs/make_architecture.py
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) results build dist *.egg-info .pytest_cache .ruff_cache
