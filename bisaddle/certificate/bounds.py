@@ -102,7 +102,7 @@ def worst_value(
     own = value(nearest, start)
     threshold = max(accuracy, 50 * kernels.eps * (1 + abs(own)))
     best, at = nearest, start
-    if rest > threshold:
+    if rest > threshold:  # for f linear in y the vertex is the maximiser, and no ascent is needed
         there = upper(vertex)
         rest_there, _ = y_set.best_response(vertex, there.f_y)
         if rest_there < rest:
@@ -114,13 +114,14 @@ def worst_value(
         next_momentum = 0.5 * (1 + (1 + 4 * momentum**2) ** 0.5)
         ahead = y_set.project(best + (momentum - 1) / next_momentum * (best - previous))
         g = upper(ahead).f_y
-        curvature *= 0.35
+        curvature *= 0.35  # the search below doubles it: a step may try a third less than the last one needed
         while True:
             curvature *= 2
             moved = y_set.prox(ahead + g / curvature, 1 / curvature)
             step, at = moved - ahead, upper(moved)
             if float((g - at.f_y) @ step) <= curvature * float(step @ step) or not curvature < 1e30:
                 break
+        # momentum that carries y past the maximum is dropped: a restart keeps the rate of strongly concave f
         overshot = float((ahead - moved) @ (moved - best)) > 0
         best, previous, momentum = moved, best, 1.0 if overshot else next_momentum
         rest, _ = y_set.best_response(best, at.f_y)

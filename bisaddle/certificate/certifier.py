@@ -17,6 +17,8 @@ from bisaddle.sets.flat import FlatSet
 from bisaddle.trees import Number
 
 MEASURES = ("projection", "lmo", "mixed")
+# y this near to the best response, relative to the diameter of Y, is in its corner
+CORNER = 1e-6
 # in a decisive look the residuals may be this share of tol: far below what could tip the answer
 SHARE = 1e-3
 
@@ -117,7 +119,7 @@ def certify(
     """
     check_measure(measure, sigma, tau)
     require_concrete("certify", problem, point)
-    check_problem_at(problem, point, feasible=False)
+    check_problem_at(problem, point, feasible=False)  # how far outside a point is, the certificate says
     check_oracles(problem, measure)
     kernels = Kernels(problem, point)
     certifier = Certifier(problem, kernels, measure, sigma, tau)
@@ -172,11 +174,13 @@ class Certifier:
         are they taken to rounding, with the matrices of the error bound.
         """
         with np.errstate(all="ignore"):
+            # a residual moves theta and w by up to 1 / mu_g of itself
             accuracy = SHARE * tol * min(1.0, self.mu_g or 1.0)
             solved = Implicit(self.kernels, x, theta, y, accuracy, w)
             gap = self._x_gap(x, solved.Gx) + self._y_gap(y, solved.upper.f_y)
             if not gap <= tol:
                 return None
+            # matrices take a pass over the data for every lower variable, two passes are enough for a rough norm
             bound = self._error_bound(solved, matrices=False, passes=2)
             if gap + bound > tol:
                 solved = Implicit(self.kernels, x, solved.theta, y, w=solved.w)
@@ -197,7 +201,7 @@ class Certifier:
         in_corner = False
         if y_set is not None:
             _, corner = y_set.best_response(y, upper.f_y)
-            in_corner = norm(y - corner) <= 1e-6 * y_set.diameter()
+            in_corner = norm(y - corner) <= CORNER * y_set.diameter()
             y_violation = y_set.violation(y)
             value -= y_set.penalty(y)
             worst, worst_error = worst_value(kernels, y_set, x, solved.theta, y, upper, solved.accuracy)
@@ -224,8 +228,9 @@ class Certifier:
     def _error_bound(self, solved: Implicit, matrices: bool, passes: int | None = None) -> float:
         x_error, y_error = gradient_errors(solved, self.mu_g, matrices, passes)
         rounding = 8 * self.kernels.eps
-        x_error += rounding * norm(solved.x) / self.tau
+        x_error += rounding * norm(solved.x) / self.tau  # x - P(x - tau Gx) cancels all but the step
         if self.measure != "projection":
+            # an error of the gradient counts along x - s, which may be as long as the diameter
             reach = self.kernels.x_set.diameter() + (self.measure == "mixed")
             x_error = reach * (x_error + rounding * norm(solved.Gx))
         return x_error + y_error + rounding * norm(solved.y) / self.sigma
@@ -236,6 +241,7 @@ class Certifier:
             return float(Gx @ (x - x_set.lmo(Gx)))
         if self.measure == "projection":
             return self._residual(x_set, x, Gx)
+        # residuals of blocks are parts of one vector, Frank-Wolfe gaps of blocks parts of one sum
         square = gaps = 0.0
         for block, place in x_set.blocks:
             if "project" in block.capabilities:

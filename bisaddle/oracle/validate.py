@@ -17,6 +17,7 @@ from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.flat import flat_set
 from bisaddle.trees import Shape
 
+# functions and shapes that have passed: tracing them again would take longer than a small problem does
 MOST_CHECKED = 256
 _CHECKED: set = set()
 # how often a function may be defined anew with the same shapes, each time to be compiled again, before we say so
@@ -35,6 +36,7 @@ def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -
         raise ValueError(
             f"a bisaddle.Point is needed, given {type(point).__name__}; use bs.Point(x=..., theta=..., y=...)"
         )
+    # from the cheapest to the dearest, so that a plain mistake is named before a function fails on it
     _check_presence(problem, point)
     _check_arrays(point)
     _check_data(problem.data)
@@ -105,7 +107,7 @@ def _check_set(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
 
 
 def _check_functions(problem: Problem, point: Point) -> None:
-    """Once for each set of functions and shapes: tracing them takes longer than a small problem does."""
+    """Once for each set of functions and shapes."""
     kind = lambda leaf: (leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else type(leaf)
     leaves, form = jax.tree.flatten((problem, point))
     key = (form, tuple(kind(leaf) for leaf in leaves))
@@ -200,6 +202,7 @@ def _check_feasible_now(variable: str, convex_set: ConvexSet, value: PyTree) -> 
     if not np.all(np.isfinite(flat)):
         raise ValueError(f"{variable} must be finite at the start, given NaN or infinity; use finite numbers")
     distance = form.violation(flat)
+    # an answer of an earlier run, or one written to a file with few digits, is a good start too
     tolerance = 10 * float(np.sqrt(np.finfo(flat.dtype).eps)) * max(1.0, float(np.linalg.norm(flat)))
     if not distance <= tolerance:
         advice = f"use a point of it such as problem.{variable}_set.lmo({variable})"

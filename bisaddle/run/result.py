@@ -167,5 +167,6 @@ class Result(eqx.Module):
 
 def best_record(records: list[Record]) -> Record:
     """The record with the smallest gap, error bound included; the last one if no gap is a number."""
+    # not the gap alone: a small gap with a large error bound is worth less than it seems
     scores = np.array([record.certificate.gap + record.certificate.error_bound for record in records])
     return records[int(np.nanargmin(scores))] if np.any(np.isfinite(scores)) else records[-1]

@@ -23,6 +23,7 @@ def start_points(problem: Problem, start: Point, count: int, key) -> list[Point]
     Without a box the second is random too. On multi-task problems the first two are lambda = 0.5 and 0.9.
     """
     points = [start]
+    # not the end of the box: there f may not depend on the other parts of x at all, and nothing would move
     raised = _raised(problem.x_set, start.x)
     if raised is not None and count > 1:
         points.append(Point(raised, start.theta, start.y))
@@ -53,7 +54,7 @@ def _draw(sets: tuple[ConvexSet, ConvexSet | None], key: Array, *, like: tuple[S
             for part, shape in zip(drawn, like, strict=True)
         ]
 
-    return lax.map(one, jax.random.split(key, count))
+    return lax.map(one, jax.random.split(key, count))  # the memory of one draw, whatever the count
 
 
 def moved_into(problem: Problem, point: Point) -> Point:
@@ -89,6 +90,7 @@ def _raised(x_set: ConvexSet, x: PyTree) -> PyTree | None:
 def _nearby(a_set: ConvexSet, v: PyTree) -> PyTree:
     shape, form = Shape.of(v), flat_set(a_set, v)
     flat = shape.ravel(v)
-    if form.violation(flat) <= 1e-9:
+    if form.violation(flat) <= 1e-9:  # a point that is in the set keeps its last digits
         return v
+    # the vertex farthest along v stands in for the nearest point
     return shape.tree(form.project(flat) if "project" in form.capabilities else form.lmo(-flat))
