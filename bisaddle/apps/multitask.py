@@ -85,15 +85,14 @@ def regression(
     scalars = (jnp.asarray(float(ridge)), jnp.asarray(float(divergence)))
     training = [(A, b) for A, b, _, _ in tasks]
     validation = [(A, b) for _, _, A, b in tasks]
-    sets = {"x_set": Product({"x": L1Ball(radius), "lam": Box(0.0, 1.0)}), "y_set": Simplex()}
+    X, Y = Product({"x": L1Ball(radius), "lam": Box(0.0, 1.0)}), Simplex()
     constants = _constants(training, validation, float(radius), float(ridge), float(divergence))
     if form == "gram":
         data = GramData(*_gram(training), *_gram(validation), *scalars)
         by_hand = Derivatives(_f_x, _f_theta, _f_y, _g_theta, _g_theta_theta, _g_theta_x)
-        problem = Problem(_upper, _lower, **sets, data=data, constants=constants, derivatives=by_hand)
     else:
-        data = RowData(*_rows(training), *_rows(validation), *scalars)
-        problem = Problem(_upper, _lower, **sets, data=data, constants=constants)
+        data, by_hand = RowData(*_rows(training), *_rows(validation), *scalars), None
+    problem = Problem(_upper, _lower, X, Y, data, constants=constants, derivatives=by_hand)
     start = Point(x={"x": jnp.zeros(d), "lam": jnp.full(T, 0.5)}, theta=jnp.zeros((T, d)), y=jnp.full(T, 1.0 / T))
     return problem, start
 

@@ -51,14 +51,12 @@ def use() -> None:
 def place() -> Path | None:
     """The folder that the command line chooses; None where it chooses none."""
     named = os.environ.get(VARIABLE)
-    if named is not None and named.strip().lower() in OFF:
+    if named is None and os.environ.get(JAX_VARIABLE):
         return None
-    if named is not None and named.strip().lower() not in ON:
-        root = Path(os.path.expanduser(named.strip())).absolute()
-    elif named is None and os.environ.get(JAX_VARIABLE):
+    word = ON[0] if named is None else named.strip()
+    if word.lower() in OFF:
         return None
-    else:
-        root = user_cache()
+    root = user_cache() if word.lower() in ON else Path(os.path.expanduser(word)).absolute()
     return None if root is None else root / f"jax-{_machine()}"
 
 

@@ -3,11 +3,9 @@
 import click
 from click.shell_completion import get_completion_class
 
-FILES = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/completions/bisaddle.fish"}
-
 
 @click.command()
-@click.argument("shell", type=click.Choice(list(FILES)))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a SHELL.

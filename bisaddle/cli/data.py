@@ -1,5 +1,6 @@
 """bisaddle data list | fetch | check | where."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -31,8 +32,6 @@ def list_(as_json: bool) -> None:
     \b
     Example: bisaddle data list --json
     """
-    from dataclasses import asdict
-
     from bisaddle import datasets
 
     if as_json:

@@ -11,19 +11,8 @@ from bisaddle.report.files import finite, versions, write
 from bisaddle.report.sentences import certificate_document
 
 FORMAT = "bisaddle result 1"
-
-
-def starts_document(result: Any) -> list[dict[str, Any]]:
-    """Where each of several starts has ended, the first one first; empty for a run from one start."""
-    return [
-        {
-            "status": str(one.status),
-            "gap": finite(float(one.certificate.gap)),
-            "worst_value": finite(float(one.certificate.worst_value)),
-            "degenerate": bool(one.certificate.degenerate),
-        }
-        for one in result.starts
-    ]
+# the keys of an array
+ARRAY = {"dtype", "shape", "values"}
 
 
 def tree_document(tree: Any) -> Any:
@@ -48,7 +37,7 @@ def tree_from(document: Any, like: Any, name: str) -> Any:
     import jax.numpy as jnp
 
     leaves, structure = jax.tree.flatten(like)
-    found = _leaves(document)
+    found = jax.tree.leaves(document, is_leaf=lambda part: isinstance(part, dict) and ARRAY <= set(part))
     shapes = [tuple(leaf["shape"]) for leaf in found]
     needed = [leaf.shape for leaf in leaves]
     if shapes != needed:
@@ -60,8 +49,18 @@ def tree_from(document: Any, like: Any, name: str) -> Any:
 
 
 def result_document(result: Any, problem: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """starts: where each of several starts has ended, the first one first; empty for a run from one start."""
+    starts = [
+        {
+            "status": str(one.status),
+            "gap": float(one.certificate.gap),
+            "worst_value": float(one.certificate.worst_value),
+            "degenerate": bool(one.certificate.degenerate),
+        }
+        for one in result.starts
+    ]
     columns = result.trace.to_dict().items()
-    trace = {name: column if column.dtype.kind == "f" else column.astype(int) for name, column in columns}
+    trace = {name: (column if column.dtype.kind == "f" else column.astype(int)).tolist() for name, column in columns}
     return {
         "format": FORMAT,
         "problem": problem,
@@ -69,13 +68,13 @@ def result_document(result: Any, problem: dict[str, Any], settings: dict[str, An
         "status": str(result.status),
         "advice": result.status.advice,
         "partial": str(result.status) == "INTERRUPTED",
-        "starts": starts_document(result),
+        "starts": finite(starts),
         "steps": result.steps,
         "seconds": result.seconds,
         "compile_seconds": result.compile_seconds,
         "certificate": certificate_document(result.certificate),
         "point": {name: tree_document(getattr(result.point, name)) for name in ("x", "theta", "y")},
-        "trace": {name: finite(column.tolist()) for name, column in trace.items()},
+        "trace": finite(trace),
         "versions": versions("bisaddle", "python", "jax", "jaxlib", "numpy"),
     }
 
@@ -102,13 +101,3 @@ def load(path: Path) -> dict[str, Any]:
     if missing:
         raise Failure(f"{path} lacks {', '.join(missing)}; a result of `solve --out` has them", DATA)
     return document
-
-
-def _leaves(document: Any) -> list[dict[str, Any]]:
-    """The arrays in JAX's order: dicts by sorted keys, which is how they were written."""
-    if document is None:
-        return []
-    if isinstance(document, dict) and {"dtype", "shape", "values"} <= set(document):
-        return [document]
-    parts = [document[key] for key in sorted(document)] if isinstance(document, dict) else document
-    return [leaf for part in parts for leaf in _leaves(part)]

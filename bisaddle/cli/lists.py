@@ -2,12 +2,12 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
 from bisaddle.cli import cache, screen
-from bisaddle.cli.options import json_option
+from bisaddle.cli.options import json_option, named
 from bisaddle.report.files import machine, versions
 
 LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "jaxtyping")
@@ -89,7 +89,7 @@ def _show(
     as_json: bool,
     heads: Sequence[str],
     row: Callable[[str, type], Sequence[str]],
-    kept: Iterable[int],
+    kept: Sequence[int],
     note: str,
 ) -> None:
     """The docstring of the one that is named; else a table of all, with the columns kept."""
@@ -98,13 +98,10 @@ def _show(
         if as_json:
             screen.show_json([dict(zip(heads, cells, strict=True)) for cells in rows])
             return
-        columns = list(kept)
-        screen.table([heads[i] for i in columns], [[cells[i] for i in columns] for cells in rows], right=len(heads))
+        screen.table([heads[i] for i in kept], [[cells[i] for i in kept] for cells in rows], right=len(heads))
         screen.note(note)
         return
-    found = next((key for key in known if key.lower() == name.lower()), None)
-    if found is None:
-        raise click.BadParameter(f"no {what} is called {name!r}; there are {', '.join(known)}", param_hint="NAME")
+    found = named(what, name, known, "NAME")
     text = inspect.cleandoc(known[found].__doc__ or "")
     if as_json:
         screen.show_json({what: found, "text": text})

@@ -1,6 +1,6 @@
 """Options that several commands share, and the precision that the command line chooses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,14 @@ def precision_of(bits: str | int) -> Iterator[None]:
         yield
     finally:
         jax.config.update("jax_enable_x64", before)
+
+
+def named(what: str, name: str, known: Iterable[str], option: str) -> str:
+    """The one of the known names that is meant, small letters or not."""
+    found = next((key for key in known if key.lower() == name.lower()), None)
+    if found is None:
+        raise click.BadParameter(f"no {what} is called {name!r}; there are {', '.join(known)}", param_hint=option)
+    return found
 
 
 def pairs_of(texts: tuple[str, ...], option: str, example: str) -> list[tuple[str, float]]:

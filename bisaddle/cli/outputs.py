@@ -9,7 +9,7 @@ from bisaddle.cli import screen
 from bisaddle.report.records import Run, runs_of
 from bisaddle.report.style import group_of, groups_of, in_order, styles, title_of
 
-PAGE, ACCOUNT, SENSITIVITY = "report.html", "REPRODUCTION.md", "sensitivity.json"
+PAGE, ACCOUNT = "report.html", "REPRODUCTION.md"
 
 
 def write_all(runs: list[dict], maps: list[dict], folder: Path, account: bool) -> dict[str, Path]:
@@ -18,31 +18,21 @@ def write_all(runs: list[dict], maps: list[dict], folder: Path, account: bool) -
     maps: of sensitivity; without any, sensitivity.json of an earlier run goes, as its results.json does.
     """
     from bisaddle import experiments, report
+    from bisaddle.experiments.store import SENSITIVITY
 
     written = {"results": experiments.save(runs, folder)}
     (folder / SENSITIVITY).unlink(missing_ok=True)
     if maps:
         written["sensitivity"] = experiments.save_sensitivity(maps, folder)
     try:
-        figures = report.figures(runs, folder)
+        if report.figures(runs, folder):
+            written["figures"] = folder
     except ImportError as error:
         screen.note(f"no figures as PNG and PDF: {error}")
-        figures = ()
-    if figures:
-        written["figures"] = folder
     written["page"] = report.html(runs, folder / PAGE, sensitivity=maps)
     if account:
-        from bisaddle.experiments import reproduction
-
-        reproduction.write(folder, folder / ACCOUNT)
-        written["account"] = folder / ACCOUNT
+        written["account"] = experiments.reproduction.write(folder, folder / ACCOUNT)
     return written
-
-
-def read_sensitivity(folder: Path) -> list[dict]:
-    from bisaddle import experiments
-
-    return experiments.load_sensitivity(folder) if (folder / SENSITIVITY).is_file() else []
 
 
 def show_runs(runs: Sequence[Mapping[str, Any]]) -> None:

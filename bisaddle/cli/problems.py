@@ -25,11 +25,6 @@ class Built(NamedTuple):
     tasks: tuple[str, ...] = ()
 
 
-def multitask_specification(file: Path, **chosen: Any) -> dict[str, Any]:
-    """chosen: what _multitask reads."""
-    return {"kind": "multitask", "file": str(file.expanduser().absolute()), **chosen}
-
-
 def function_specification(reference: str, seed: int | None) -> dict[str, Any]:
     """model.py:function or package.module:function; a module is looked for in the current folder too."""
     module, _, function = reference.rpartition(":")
@@ -80,11 +75,9 @@ def _multitask(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, di
 
 
 def _function(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, dict[str, Any]]:
-    place = Path(given["file"]) if "file" in given else None
-    if place is not None:
-        place = _found(place, beside)
-    function = _load(given, place)
-    name = f"{place.name if place else given['module']}:{given['function']}"
+    place = _found(Path(given["file"]), beside) if "file" in given else None
+    source = place.name if place else given["module"]
+    function, name = _load(given, place, source), f"{source}:{given['function']}"
     arguments = _arguments(function, name, given["seed"])
     try:
         returned = function(**arguments)
@@ -93,8 +86,7 @@ def _function(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, dic
     return Built(*_pair(returned, name), words=name), given | ({"sha256": _sha256(place)} if place else {})
 
 
-def _load(given: dict[str, Any], place: Path | None) -> Callable[..., Any]:
-    name = place.name if place else given["module"]
+def _load(given: dict[str, Any], place: Path | None, name: str) -> Callable[..., Any]:
     sys.path.insert(0, str(place.parent if place else given["folder"]))
     try:
         if place is None:

@@ -1,7 +1,8 @@
 """bisaddle reproduce, run, report."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from bisaddle.report.style import DATASETS, FIGURES
 from bisaddle.run.interrupts import Interrupt, noted
 
 RESULTS = Path("results")
-# nothing to look for and nothing to download
-EMBEDDED = ("synthetic", "diabetes")
+# an experiment, and the arguments of its run
+Job = tuple[Any, dict[str, Any]]
 
 comparison_options = [
     click.option("--quick", is_flag=True, help="Fewer steps, seeds and values of nu: seconds instead of minutes."),
@@ -79,8 +80,7 @@ def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any)
     missing = {} if datasets else _missing(options)
     for name, why in missing.items():
         screen.note(f"left out: {name} ({why})")
-    for name in datasets:
-        _fetch(name, options["data_dir"])
+    _fetch(datasets, options)
     there = [name for name in datasets or DATASETS if name not in missing]
     whole = figure == "all" and not (datasets or options["nus"] or options["methods"] or options["seeds"])
     complete = _compare(chosen, there, out, options, sensitive=whole and not options["quick"])
@@ -107,8 +107,7 @@ def run(file: str, out: Path | None, **options: Any) -> None:
 
     experiment = experiments.read(file)
     there = list(dict.fromkeys(case.dataset["name"] for case in experiment.cases))
-    for name in there:
-        _fetch(name, options["data_dir"])
+    _fetch(there, options)
     if not _compare([experiment], there, out or RESULTS / experiment.name, options, account=False):
         raise click.exceptions.Exit(NOT_CONVERGED)
 
@@ -126,12 +125,12 @@ def report(results: tuple[Path, ...], html: Path, figures: Path | None, title: s
     Example: bisaddle report results --html page.html
              bisaddle report mine/results.json theirs/results.json --html both.html --figures figures
     """
-    from bisaddle import experiments
-    from bisaddle import report as reports
+    from bisaddle import experiments, report as reports
+    from bisaddle.experiments.store import sensitivity_in
 
     runs = [run for place in results for run in experiments.load(place)]
     folders = [place if place.is_dir() else place.parent for place in results]
-    maps = [setting for folder in dict.fromkeys(folders) for setting in outputs.read_sensitivity(folder)]
+    maps = [setting for folder in dict.fromkeys(folders) for setting in sensitivity_in(folder)]
     page = reports.html(runs, html, sensitivity=maps, **({"title": title} if title else {}))
     drawn = [] if figures is None else [str(path) for path in reports.figures(runs, figures)]
     if as_json:
@@ -140,12 +139,12 @@ def report(results: tuple[Path, ...], html: Path, figures: Path | None, title: s
         click.echo(f"{len(runs)} runs; the page is {page.absolute()}")
 
 
-def _fetch(name: str, data_dir: Path | None) -> None:
-    """The files of a data set, checked before anything runs; a DataError says which one is missing or wrong."""
+def _fetch(names: Iterable[str], options: dict[str, Any]) -> None:
+    """The files of the data sets, checked before anything runs; a DataError says which one is missing or wrong."""
     from bisaddle import datasets
 
-    if name not in EMBEDDED:
-        datasets.fetch(name, data_dir)
+    for name in names:
+        datasets.fetch(name, options["data_dir"])
 
 
 def _missing(options: dict[str, Any]) -> dict[str, str]:
@@ -155,19 +154,17 @@ def _missing(options: dict[str, Any]) -> dict[str, str]:
     datasets.folders(options["data_dir"])  # a folder that the user named must be there
     found = {}
     for name in DATASETS:
-        reports = datasets.check(name, options["data_dir"])
-        wrong = [report.problem for report in reports if report.path is not None and not report.ok]
-        if wrong:
-            raise Failure(wrong[0], DATA)
-        if all(report.ok for report in reports):
-            continue
-        if options["quick"]:
+        lacking = [report for report in datasets.check(name, options["data_dir"]) if not report.ok]
+        for report in lacking:
+            if report.path is not None:
+                raise Failure(report.problem, DATA)
+        if lacking and options["quick"]:
             found[name] = f"its files are not there; `bisaddle data fetch {name}` downloads them"
-            continue
-        try:
-            datasets.fetch(name, options["data_dir"])
-        except datasets.DataError as error:
-            found[name] = str(error).splitlines()[0]
+        elif lacking:
+            try:
+                datasets.fetch(name, options["data_dir"])
+            except datasets.DataError as error:
+                found[name] = str(error).splitlines()[0]
     return found
 
 
@@ -179,6 +176,16 @@ class Watch:
     interrupt: Interrupt
     limit: float | None
     why: str = ""
+
+    def each(self, call: Callable[..., list[dict]], jobs: list[Job]) -> list[dict]:
+        """What call(experiment, **arguments) gives for the jobs, one after the other, until it is time to end."""
+        found = []
+        for i, (experiment, arguments) in enumerate(jobs):
+            if self.ended():
+                break
+            with suppress(KeyboardInterrupt):  # while it was compiling: there is nothing of it yet
+                found += call(experiment, **arguments, progress=self.part(i, len(jobs)))
+        return found
 
     def part(self, i: int, count: int) -> Callable[[int, int, str, float | None], None]:
         """The progress of job i of so many; it raises KeyboardInterrupt, as Ctrl-C does, to end the job."""
@@ -207,19 +214,18 @@ def _compare(
     sensitive: bool = False,
 ) -> bool:
     """Run, save, show; whether everything was run."""
-    jobs = list(_jobs(chosen, datasets, options))
-    begin, runs, maps = time.perf_counter(), [], []
+    from bisaddle import experiments
+
+    jobs = _jobs(chosen, datasets, options)
+    varied = [(experiment, {"data_dir": given["data_dir"]}) for experiment, given in jobs if experiment.sensitivity]
+    begin = time.perf_counter()
     with noted() as interrupt:
         screen.note(f"{len(jobs)} experiment{'s' * (len(jobs) > 1)}, float64{', quick' * options['quick']}")
         limit = None if options["max_seconds"] is None else begin + options["max_seconds"]
         with screen.Progress("compiling", quiet=options["as_json"]) as bar:
             watch = Watch(bar, interrupt, limit)
-            for i, job in enumerate(jobs):
-                runs += _run_one(job, watch.part(i, len(jobs)))
-                if watch.ended():
-                    break
-            if sensitive and not watch.ended():
-                maps = _sensitivity(jobs, watch)
+            runs = watch.each(experiments.run, jobs)
+            maps = watch.each(experiments.sensitivity, varied) if sensitive else []
         stop = watch.ended()
         if not runs:
             raise Failure(f"{stop or 'ended'} before the first run; nothing is saved", NOT_CONVERGED)
@@ -237,8 +243,8 @@ def _compare(
     return not stop
 
 
-def _jobs(chosen: list, datasets: list[str], options: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """(experiment, arguments of its run), for every experiment that has one of the data sets and methods."""
+def _jobs(chosen: list, datasets: list[str], options: dict[str, Any]) -> list[Job]:
+    """One for every experiment that has one of the data sets and methods."""
     nus: dict[str, list[float]] = {}
     for key, value in pairs_of(options["nus"], "--nu", "opf=0.1"):
         nus.setdefault(key, []).append(value)
@@ -247,46 +253,16 @@ def _jobs(chosen: list, datasets: list[str], options: dict[str, Any]) -> Iterato
     unknown = [key for key in keys if key not in known]
     if unknown:
         raise Failure(f"no method here is called {', '.join(unknown)}; there are {', '.join(known)}", USAGE)
-    common = {"quick": options["quick"], "seeds": options["seeds"] or None, "steps": options["steps"]}
-    found = False
+    common = {key: options[key] for key in ("quick", "steps", "data_dir")} | {"seeds": options["seeds"] or None}
+    jobs = []
     for experiment in chosen:
         has = {spec.key for spec in experiment.methods}
         here = {case.dataset["name"] for case in experiment.cases} & set(datasets)
         if not here or (keys and not has & set(keys)):
             continue
-        found = True
-        yield (
-            experiment,
-            common
-            | {
-                "datasets": sorted(here),
-                "methods": [key for key in keys if key in has] or None,
-                "nus": {key: nus[key] for key in nus if key in has} or None,
-                "data_dir": options["data_dir"],
-            },
-        )
-    if not found:
+        methods = [key for key in keys if key in has] or None
+        mine = {key: nus[key] for key in nus if key in has} or None
+        jobs.append((experiment, common | {"datasets": sorted(here), "methods": methods, "nus": mine}))
+    if not jobs:
         raise Failure(f"no experiment has {', '.join(keys) or 'a method'} on {', '.join(datasets)}", USAGE)
-
-
-def _run_one(job: tuple[Any, dict[str, Any]], look: Any) -> list[dict]:
-    from bisaddle import experiments
-
-    try:
-        return experiments.run(job[0], **job[1], progress=look)
-    except KeyboardInterrupt:  # while it was compiling: there is nothing of it yet
-        return []
-
-
-def _sensitivity(jobs: list[tuple[Any, dict[str, Any]]], watch: Watch) -> list[dict]:
-    """The order of the methods under other settings, for every experiment that names them."""
-    from bisaddle import experiments
-
-    varied = [(experiment, given["data_dir"]) for experiment, given in jobs if experiment.sensitivity]
-    found: list[dict] = []
-    for i, (experiment, data_dir) in enumerate(varied):
-        try:
-            found += experiments.sensitivity(experiment, data_dir=data_dir, progress=watch.part(i, len(varied)))
-        except KeyboardInterrupt:
-            break
-    return found
+    return jobs

@@ -9,10 +9,10 @@ import click
 from bisaddle.run.progress import Line, Words
 
 
-def console(stderr: bool = False) -> Any:
+def console() -> Any:
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    return Console(highlight=False)
 
 
 def note(text: str) -> None:
@@ -55,11 +55,10 @@ class Progress(Line):
         super().__init__(False if quiet else None)
         self.text, self.gap, self.fraction, self.first = text, None, None, 0.0
 
-    def show(self, fraction: float, text: str | None = None, gap: float | None = None) -> None:
+    def show(self, fraction: float, text: str, gap: float | None = None) -> None:
         if self.fraction is None:  # what was compiled before says nothing about the time left
             self.first = self.seconds()
-        self.text = self.text if text is None else text
-        self.fraction, self.gap = min(max(fraction, 0.0), 1.0), gap
+        self.text, self.fraction, self.gap = text, min(max(fraction, 0.0), 1.0), gap
 
     def words(self) -> Words:
         done, gap = self.fraction, self.gap

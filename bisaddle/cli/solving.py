@@ -18,7 +18,7 @@ from bisaddle.cli.options import (
     precision_of,
     precision_option,
 )
-from bisaddle.cli.problems import Built, build, function_specification, multitask_specification
+from bisaddle.cli.problems import Built, build, function_specification
 from bisaddle.cli.stepping import method_named
 from bisaddle.report.sentences import certificate_document, certificate_sentence
 
@@ -179,7 +179,8 @@ def _specification(ctx: click.Context, problem: str, file: Path | None, options:
             raise click.UsageError(f"multitask needs --{name.replace('_', '-')} NAME, a column of {file}")
     sizes = {key: options[key] for key in ("target", "task_column", "radius", "ridge", "divergence", "train")}
     features, scaled = list(options["feature"]) or None, list(STANDARDIZE[options["standardize"]])
-    return multitask_specification(file, **sizes, features=features, standardize=scaled, seed=options["seed"] or 0)
+    given = {"kind": "multitask", "file": str(file.expanduser().absolute()), **sizes}
+    return given | {"features": features, "standardize": scaled, "seed": options["seed"] or 0}
 
 
 def _solved(built: Built, method: Any, options: dict[str, Any]) -> Any:
@@ -219,18 +220,14 @@ def _show(built: Built, method: Any, result: Any, document: dict[str, Any]) -> N
     click.echo(f"{result.status} after {result.steps} steps and {result.seconds:.2f} s: {result.status.advice}")
     screen.table(("", "certificate"), [(words, _exact(certificate[name])) for name, words in WORDS.items()])
     if document["starts"]:
-        screen.table(("start", "status", "gap", "worst value over Y"), _start_rows(document["starts"]))
+        rows = []
+        for i, start in enumerate(document["starts"], 1):
+            note = " (degenerate)" if start["degenerate"] else ""
+            rows.append((str(i), start["status"], _exact(start["gap"]), _exact(start["worst_value"]) + note))
+        screen.table(("start", "status", "gap", "worst value over Y"), rows)
     if built.tasks:
         screen.table(("task", "weight", "own share lam", "validation loss"), _task_rows(built, result))
     click.echo(certificate_sentence(certificate))
-
-
-def _start_rows(starts: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    note = lambda start: " (degenerate)" if start["degenerate"] else ""
-    return [
-        (str(i + 1), start["status"], _exact(start["gap"]), _exact(start["worst_value"]) + note(start))
-        for i, start in enumerate(starts)
-    ]
 
 
 def _task_rows(built: Built, result: Any) -> list[tuple[str, ...]]:

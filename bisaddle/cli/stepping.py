@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from bisaddle.cli.errors import USAGE, Failure
-from bisaddle.cli.options import pairs_of
+from bisaddle.cli.options import named, pairs_of
 
 
 def method_named(
@@ -22,9 +22,7 @@ def method_named(
             raise click.UsageError("--step and --nu are for a --method with step sizes; Adaptive has none")
         return Adaptive(tol)
     known = public_methods()
-    found = next((key for key in known if key.lower() == name.lower()), None)
-    if found is None:
-        raise click.BadParameter(f"no method is called {name!r}; there are {', '.join(known)}", param_hint="--method")
+    found = named("method", name, known, "--method")
     method: Any = known[found]
     if not given:
         return _with_default_steps(method, problem, max_steps, nu)

@@ -7,28 +7,23 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bisaddle.datasets.catalogue import Source as Source
-from bisaddle.datasets.catalogue import parts as _parts
-from bisaddle.datasets.catalogue import sources as sources
+from bisaddle.datasets.catalogue import Source as Source, parts as _parts, sources as sources
 from bisaddle.datasets.diabetes import diabetes as _diabetes
-from bisaddle.datasets.errors import ChecksumError as ChecksumError
-from bisaddle.datasets.errors import ContentError as ContentError
-from bisaddle.datasets.errors import DataError as DataError
-from bisaddle.datasets.errors import DownloadError as DownloadError
-from bisaddle.datasets.errors import MissingFileError as MissingFileError
-from bisaddle.datasets.errors import MissingLibraryError as MissingLibraryError
-from bisaddle.datasets.errors import TaskError as TaskError
-from bisaddle.datasets.errors import TruncatedFileError as TruncatedFileError
-from bisaddle.datasets.files import cache as cache
-from bisaddle.datasets.files import find as _find
-from bisaddle.datasets.files import folders as folders
-from bisaddle.datasets.files import read as _read
-from bisaddle.datasets.files import renew as _renew
+from bisaddle.datasets.errors import (
+    ChecksumError as ChecksumError,
+    ContentError as ContentError,
+    DataError as DataError,
+    DownloadError as DownloadError,
+    MissingFileError as MissingFileError,
+    MissingLibraryError as MissingLibraryError,
+    TaskError as TaskError,
+    TruncatedFileError as TruncatedFileError,
+)
+from bisaddle.datasets.files import cache as cache, find as _find, folders as folders, read as _read, renew as _renew
 from bisaddle.datasets.mtl import mtl as _mtl
 from bisaddle.datasets.nlsy79 import nlsy79 as _nlsy79
 from bisaddle.datasets.read import columns as _columns
-from bisaddle.datasets.record import Choices as _Choices
-from bisaddle.datasets.record import Dataset as Dataset
+from bisaddle.datasets.record import Choices as _Choices, Dataset as Dataset
 from bisaddle.datasets.synthetic import synthetic as _synthetic
 from bisaddle.datasets.table import from_csv as from_csv
 

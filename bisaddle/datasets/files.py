@@ -94,12 +94,12 @@ def obtain(alternatives: tuple[Source, ...], directory: str | os.PathLike | None
 
 def renew(alternatives: tuple[Source, ...], directory: str | os.PathLike | None = None) -> File:
     """Like obtain, but a bad file in the cache is downloaded again."""
-    place, kept = find(alternatives, directory), cache()
-    if place is None or kept is None or place[1].parent != kept or not place[0].url:
-        return obtain(alternatives, directory)
     try:
-        return read(*place)
+        return obtain(alternatives, directory)
     except (ChecksumError, TruncatedFileError) as error:
+        place = find(alternatives, directory)
+        if place is None or place[1].parent != cache() or not place[0].url:
+            raise
         return _download(place[0], str(error))
 
 
@@ -112,13 +112,7 @@ def _download(source: Source, why: str) -> File:
     assert kept is not None and source.url is not None and source.sha256 is not None
     downloader: Any = pooch.HTTPDownloader(timeout=TIMEOUT)
     try:
-        path = pooch.retrieve(
-            source.url,
-            known_hash=f"sha256:{source.sha256}",
-            fname=source.file,
-            path=kept,
-            downloader=downloader,
-        )
+        path = pooch.retrieve(source.url, f"sha256:{source.sha256}", source.file, kept, downloader=downloader)
     except ValueError as error:  # pooch's word for a wrong hash; it has removed the download
         raise ChecksumError(
             f"{source.file} as downloaded from {source.url} is not the file of that name, and was not kept: {error}"

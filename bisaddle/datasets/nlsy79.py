@@ -69,7 +69,16 @@ def nlsy79(
         raise ValueError(f'version must be "public" or "raw", given {version!r}')
     if reading not in ("A", "B"):
         raise ValueError(f'reading must be "A" or "B", given {reading!r}')
-    file = _raw_file(directory) if version == "raw" else obtain(parts("nlsy79")["public"], directory, download)
+    try:
+        file = obtain(parts("nlsy79")[version], directory, download)
+    except MissingFileError as error:
+        if version == "public":
+            raise
+        raise MissingFileError(
+            f"{error}\nTo make it: log in there, choose the study NLSY79, select the variables "
+            f"{', '.join(CODES.values())}, download all 12686 respondents as CSV. "
+            f'load("nlsy79", version="public") needs no account'
+        ) from error
     table, industry = _raw(file) if version == "raw" else _public(file)
     rows = len(industry)
     first = {"age": table["age"]} if reading == "B" else {"intercept": np.ones(rows)}
@@ -85,17 +94,6 @@ def nlsy79(
     note = "" if rows == PAPER_ROWS else f" (paper: {PAPER_ROWS} rows)"
     config = {"version": version, "reading": reading, "files": {file.source.file: file.sha256}}
     return build("nlsy79", f"NLSY79, {what}, reading {reading}{note}", groups, list(features), choices, config)
-
-
-def _raw_file(directory: str | os.PathLike | None) -> File:
-    try:
-        return obtain(parts("nlsy79")["raw"], directory, download=False)
-    except MissingFileError as error:
-        codes = ", ".join(CODES.values())
-        raise MissingFileError(
-            f"{error}\nTo make it: log in there, choose the study NLSY79, select the variables {codes}, "
-            f'download all 12686 respondents as CSV. load("nlsy79", version="public") needs no account'
-        ) from error
 
 
 def _public(file: File) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -8,7 +8,7 @@ from bisaddle import datasets, methods
 from bisaddle.datasets import Dataset
 from bisaddle.experiments import formula
 from bisaddle.experiments.errors import ExperimentError
-from bisaddle.experiments.multitask import Multitask
+from bisaddle.experiments.multitask import Multitask, Spectrum
 from bisaddle.experiments.spec import APPLICATIONS, EXACT, Case, MethodSpec
 from bisaddle.methods.base import Method
 from bisaddle.problem import Point, Problem
@@ -23,14 +23,14 @@ CONSTANTS = ("mu_g", "L_g", "L_yy")
 
 
 class Instance(NamedTuple):
-    """A case with a seed: the data, the problem on them, its start, and a metrics.Exact of its application."""
+    """A case with a seed: the data, the problem on them, its start, and what solves its lower level exactly."""
 
     seed: int
     data: Dataset
     application: Multitask
     problem: Problem
     start: Point
-    spectrum: Any
+    spectrum: Spectrum
 
     def constants(self) -> dict[str, float]:
         return {name: float(np.asarray(getattr(self.problem.constants, name))) for name in CONSTANTS}
@@ -78,7 +78,7 @@ def method(spec: MethodSpec, built: Instance, nu: float | None, steps: int, as_p
         if spec.method != "MORBiT":
             return getattr(methods, spec.method)(sizes)
         exact = spec.neumann == EXACT
-        terms = 1 if exact or not isinstance(spec.neumann, int) else spec.neumann + 1
+        terms = spec.neumann + 1 if isinstance(spec.neumann, int) else 1
         if exact or (in_closed_form(spec) and not as_published):
             return built.application.closed_form(sizes, terms, exact, built.data, built.spectrum)
         return methods.MORBiT(sizes, terms)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import median_high
 
 from bisaddle.experiments.summary import ALIKE, Curves, Sets, compared, of, order, short
 from bisaddle.report.records import LEAST_GAP, Trial
@@ -43,10 +44,8 @@ def claim(*keys: str) -> Callable[[Callable[..., list[str]]], Callable[..., str]
 
 def fallen(c: Curves) -> float:
     """Orders of magnitude from the first record to the least gap, median over the seeds."""
-    least = [max(run.final.best_gap or 0.0, LEAST_GAP) for run in c.runs]
-    starts = [max(run.curve.gap[0] or 0.0, LEAST_GAP) for run in c.runs]
-    falls = sorted(math.log10(start / low) for start, low in zip(starts, least, strict=True))
-    return falls[len(falls) // 2]
+    ends = [[max(gap or 0.0, LEAST_GAP) for gap in (run.curve.gap[0], run.final.best_gap)] for run in c.runs]
+    return median_high(math.log10(start / least) for start, least in ends)
 
 
 @claim(*PAPER)

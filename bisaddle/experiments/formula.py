@@ -39,9 +39,7 @@ def parse(where: str, formula: Formula) -> ast.expr:
         elif isinstance(node, ast.Constant):
             if isinstance(node.value, bool) or not isinstance(node.value, float | int):
                 raise ExperimentError(f"{where} may use numbers, given {node.value!r} in {formula!r}")
-        elif not isinstance(node, (ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)) or (
-            isinstance(node, ast.operator) and type(node) not in _BINARY
-        ):
+        elif not isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Load, *_BINARY, *_UNARY)):
             raise ExperimentError(f"{where} may use + - * / ^ and brackets only, given {formula!r}")
     return tree
 

@@ -18,6 +18,8 @@ from bisaddle.experiments.metrics import COLUMNS, Scale, measure_all
 from bisaddle.experiments.spec import MethodSpec
 from bisaddle.methods.base import Method, State
 from bisaddle.problem import Point
+from bisaddle.report.files import finite
+from bisaddle.report.records import Rerun
 from bisaddle.run.blocks import Lanes
 from bisaddle.run.interrupts import Interrupt
 from bisaddle.run.loop import Limits
@@ -131,37 +133,32 @@ class Job:
         columns = {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in COLUMNS}
         steps = self.every * np.arange(columns["gap"].shape[1])
         pace = seconds / max(k, 1) / self.width
-        return [
-            self._outcome(lane, methods[i], {n: c[i] for n, c in columns.items()}, steps, lanes.state(i), pace, limits)
-            for i, lane in enumerate(self.lanes)
-        ]
+        made = []
+        for i, (lane, method) in enumerate(zip(self.lanes, methods, strict=True)):
+            own, state = {name: values[i] for name, values in columns.items()}, lanes.state(i)
+            counts = method.counts(self.built.problem, state)
+            each = (counts.hvps + counts.cross_products) // max(k, 1)
+            status = limits.status(k, float(np.max(np.abs(own["gap"]))))
+            # all steps of a sweep are asked for: to have taken them is no failure to reach a gap
+            word = "COMPLETED" if status is Status.MAX_STEPS else str(status)
+            point = jax.tree.map(np.asarray, state.point)
+            made.append(Outcome(lane, self.built, own, each * steps, steps, point, word, pace=pace))
+        return made
 
     def _compiling(self, name: str) -> threading.Lock:
         """So that two threads do not compile the same program."""
         return _COMPILING.setdefault((name, self.width, self.built.start.theta.shape), threading.Lock())
 
     def _scales(self) -> Scale:
-        own = [build.step_sizes(lane.spec, self.built, lane.nu, self.steps) for lane in self.lanes]
-        ones = np.ones(len(own))
-        own_sigma = np.array([sizes.get("sigma", 1.0) for sizes in own])
-        own_tau = np.array([sizes.get("tau", 1.0) for sizes in own])
-        return Scale(self.gap["sigma"] * ones, self.gap["tau"] * ones, own_sigma, own_tau)
+        sizes = [build.step_sizes(lane.spec, self.built, lane.nu, self.steps) for lane in self.lanes]
+        shared = (np.full(len(sizes), self.gap[name]) for name in ("sigma", "tau"))
+        own = (np.array([one.get(name, 1.0) for one in sizes]) for name in ("sigma", "tau"))
+        return Scale(*shared, *own)
 
     def _measured(self, scales: Scale, points) -> dict[str, np.ndarray]:
         """The measures at points stacked by record and lane, by lane and record; idle lanes are left out."""
         x, y = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1)[: len(self.lanes)], points)
         return measure_all(self.built.problem, self.built.spectrum, scales, x, y)
-
-    def _outcome(
-        self, lane: Lane, method: Method, columns: dict, k: np.ndarray, state: State, pace: float, limits: Limits
-    ) -> Outcome:
-        counts = method.counts(self.built.problem, state)
-        each = (counts.hvps + counts.cross_products) // max(int(k[-1]), 1)
-        status = limits.status(int(k[-1]), float(np.max(np.abs(columns["gap"]))))
-        # all steps of a sweep are asked for: to have taken them is no failure to reach a gap
-        word = "COMPLETED" if status is Status.MAX_STEPS else str(status)
-        point = jax.tree.map(np.asarray, state.point)
-        return Outcome(lane, self.built, columns, each * k, k, point, word, pace=pace)
 
     def _adaptive(self, stop: Interrupt, say: Callable[[int, float | None], None]) -> Outcome:
         lane, seen = self.lanes[0], []
@@ -207,22 +204,19 @@ class Crew:
     """Two threads at the jobs (XLA lets go of the interpreter), the main thread at the progress."""
 
     progress: Progress | None
-    done: int = 0
-    interrupted: bool = False
     stop: Interrupt = field(default_factory=Interrupt)
 
     def work(self, jobs: Sequence[Job | WarmUp]) -> list[list[Outcome]]:
         """The outcomes of each job, in the order of the jobs; none for one not begun before an interruption."""
-        total, reports = sum(job.steps for job in jobs), SimpleQueue()
+        total, done, reports = sum(job.steps for job in jobs), 0, SimpleQueue()
         with ThreadPoolExecutor(WORKERS) as pool:
             futures = [pool.submit(self._one, job, reports) for job in jobs]
             try:
                 for steps, text, gap in self._reports(futures, reports):
-                    self.done += steps
+                    done += steps
                     if self.progress is not None:
-                        self.progress(self.done, total, text, gap)
+                        self.progress(done, total, text, gap)
             except KeyboardInterrupt:
-                self.interrupted = True
                 self.stop.asked = True
             except BaseException:
                 self.stop.asked = True
@@ -249,26 +243,19 @@ class Crew:
                     return
 
 
-@dataclass(frozen=True)
-class Alone:
-    """A run by itself, as published: its time without measures, and how long it stays with its lane of the sweep."""
+def made_again(outcome: Outcome, steps: int, every: int, gap: dict[str, float]) -> tuple[float, Rerun]:
+    """The run by itself, as published: its seconds without measures, and how long it stays with its lane of the sweep.
 
-    seconds: float
-    gap: float
-    parted: int | None
-
-    @classmethod
-    def of(cls, outcome: Outcome, steps: int, every: int, gap: dict[str, float]) -> "Alone":
-        """Two runs of the same equations whose rounding differs; parted: the first record where the gaps differ."""
-        lane, built = outcome.lane, outcome.built
-        job = Job(built, (lane,), steps, every, gap, 1)
-        methods = [build.method(lane.spec, built, lane.nu, steps, as_published=True)]
-        lanes = side_by_side(built, methods, 1)
-        lanes.program()
-        blocks = [lanes.advance(every, min(BLOCK, (steps - k) // every)) for k in range(0, steps, every * BLOCK)]
-        seconds = sum(elapsed for _, elapsed in blocks)
-        points = jax.tree.map(lambda *parts: np.concatenate(parts), *(points for points, _ in blocks))
-        alone, swept = job._measured(job._scales(), points)["gap"][0], outcome.columns["gap"][1:]
-        apart = ~(np.abs(alone - swept) <= ROUNDING * np.abs(swept) + NOTHING)
-        parted = int(outcome.k[1:][np.argmax(apart)]) if np.any(apart) else None
-        return cls(seconds, float(alone[-1]), parted)
+    Two runs of the same equations whose rounding differs.
+    """
+    lane, built = outcome.lane, outcome.built
+    job = Job(built, (lane,), steps, every, gap, 1)
+    methods = [build.method(lane.spec, built, lane.nu, steps, as_published=True)]
+    lanes = side_by_side(built, methods, 1)
+    lanes.program()
+    blocks = [lanes.advance(every, min(BLOCK, (steps - k) // every)) for k in range(0, steps, every * BLOCK)]
+    points = jax.tree.map(lambda *parts: np.concatenate(parts), *(points for points, _ in blocks))
+    alone, swept = job._measured(job._scales(), points)["gap"][0], outcome.columns["gap"][1:]
+    apart = ~(np.abs(alone - swept) <= ROUNDING * np.abs(swept) + NOTHING)
+    parted = int(outcome.k[1:][np.argmax(apart)]) if np.any(apart) else None
+    return sum(elapsed for _, elapsed in blocks), Rerun(finite(float(alone[-1])), parted)

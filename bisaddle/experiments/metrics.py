@@ -1,36 +1,19 @@
 """The measures of section 6 at many points at once, at exact lower solutions."""
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, programs, trees
+from bisaddle.experiments.multitask import Spectrum
 from bisaddle.problem import Problem
 from bisaddle.report.records import MEASURES as COLUMNS
 
 # points that one compiled program measures
 CHUNK = 1024
-
-
-@runtime_checkable
-class Exact(Protocol):
-    """What an application knows of its lower level; a pytree."""
-
-    def lower_solution(self, problem: Problem, x: PyTree) -> PyTree:
-        """theta*(x)"""
-        ...
-
-    def inverse_product(self, problem: Problem, x: PyTree, r: PyTree) -> PyTree:
-        """g_theta_theta^-1 r at theta*(x)"""
-        ...
-
-    def worst_value(self, problem: Problem, x: PyTree, theta: PyTree, y: PyTree) -> Array: ...
-
-    def corner(self, x: PyTree, y: PyTree, Gx: PyTree) -> Array:
-        """Whether the point is a corner of X and Y where grad_x L = 0 says nothing."""
-        ...
 
 
 class Scale(NamedTuple):
@@ -42,7 +25,7 @@ class Scale(NamedTuple):
     own_tau: Array | np.ndarray
 
 
-def measure(problem: Problem, exact: Exact, scale: Scale, x: PyTree, y: Array) -> dict[str, Array]:
+def measure(problem: Problem, exact: Spectrum, scale: Scale, x: PyTree, y: Array) -> dict[str, Array]:
     """One point (x, y), all at theta*(x).
 
     x_gap, gap                        Definition 2.1: max_s <grad_x L, x - s>, and with the y gap added
@@ -60,7 +43,8 @@ def measure(problem: Problem, exact: Exact, scale: Scale, x: PyTree, y: Array) -
         return trees.norm(trees.subtract(x, problem.x_set.project(trees.add_scaled(x, -tau, Gx)))) / tau
 
     def ascent_gap(sigma):
-        return trees.norm(y - _y_set(problem).prox(y + sigma * f_y, sigma)) / sigma
+        assert problem.y_set is not None
+        return trees.norm(y - problem.y_set.prox(y + sigma * f_y, sigma)) / sigma
 
     x_gap = trees.dot(Gx, trees.subtract(x, problem.x_set.lmo(Gx)))
     x_projection, y_gap, own_y_gap = projection_gap(scale.tau), ascent_gap(scale.sigma), ascent_gap(scale.own_sigma)
@@ -77,17 +61,12 @@ def measure(problem: Problem, exact: Exact, scale: Scale, x: PyTree, y: Array) -
     }
 
 
-def _y_set(problem: Problem) -> Any:
-    return problem.y_set
-
-
-def _chunk(problem: Problem, exact: Exact, scales: Scale, x: PyTree, y: Array | np.ndarray) -> dict[str, Array]:
-    one = lambda scale, x, y: measure(problem, exact, scale, x, y)
-    return jax.vmap(one)(scales, x, y)
+def _chunk(problem: Problem, exact: Spectrum, scales: Scale, x: PyTree, y: Array | np.ndarray) -> dict[str, Array]:
+    return jax.vmap(partial(measure, problem, exact))(scales, x, y)
 
 
 def measure_all(
-    problem: Problem, exact: Exact, scales: Scale, x: PyTree, y: Array | np.ndarray
+    problem: Problem, exact: Spectrum, scales: Scale, x: PyTree, y: Array | np.ndarray
 ) -> dict[str, np.ndarray]:
     """The measures at points stacked along the first two axes (lanes, records); scales: one a lane."""
     lanes, records = y.shape[:2]

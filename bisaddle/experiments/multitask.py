@@ -27,9 +27,10 @@ COMMON_WIDTH = 24
 
 
 class Spectrum(NamedTuple):
-    """H_i = V_i diag(h_i) V_i' for the training Gram matrix of each task, and V_i' c_i: a metrics.Exact.
+    """H_i = V_i diag(h_i) V_i' for the training Gram matrix of each task, and V_i' c_i: solves the lower level exactly.
 
-    vectors[i] is V_i, values[i] is h_i, cross[i] is V_i' c_i.
+    vectors[i] is V_i, values[i] is h_i, cross[i] is V_i' c_i. metrics.measure asks for lower_solution, inverse_product,
+    worst_value and corner; another application has these of its own.
     """
 
     vectors: Array
@@ -63,6 +64,7 @@ class Spectrum(NamedTuple):
         return self.back(right / self.hessian(problem, x))
 
     def inverse_product(self, problem: Problem, x: PyTree, r: Array) -> Array:
+        """g_theta_theta^-1 r"""
         return self.back(self.into(r) / self.hessian(problem, x))
 
     def worst_value(self, problem: Problem, x: PyTree, theta: Array, y: Array) -> Array:
@@ -70,7 +72,7 @@ class Spectrum(NamedTuple):
         return jnp.max(oracle.upper_gradients(problem, x, theta, jnp.full_like(y, 1 / y.size))[2])
 
     def corner(self, x: PyTree, y: Array, Gx: PyTree) -> Array:
-        """y = e_j and lambda_j is 0 or 1: grad_x L = 0 whatever x is."""
+        """Whether y = e_j and lambda_j is 0 or 1: grad_x L = 0 there, whatever x is."""
         j = jnp.argmax(y)
         end = jnp.minimum(x["lam"][j], 1 - x["lam"][j])
         return (y[j] >= 1 - CORNER) & (end <= CORNER) & (jnp.max(jnp.abs(Gx["x"])) <= CORNER)
@@ -87,15 +89,14 @@ class ClosedFormMORBiT(MORBiT):
     Needs, promises: as MORBiT; the problem of apps.multitask.regression in its form "gram".
     """
 
-    spectrum: Spectrum | None = eqx.field(default=None, kw_only=True)
-    exact: Array | np.ndarray | None = eqx.field(default=None, kw_only=True)
-    width: Array | np.ndarray | None = eqx.field(default=None, kw_only=True)
+    spectrum: Spectrum = eqx.field(kw_only=True)
+    exact: Array | np.ndarray = eqx.field(kw_only=True)
+    width: Array | np.ndarray = eqx.field(kw_only=True)
     name: ClassVar[str] = "MORBiT"
 
     def inverse_product(
         self, problem: Problem, x: PyTree, theta: PyTree, r: PyTree, key: Array
     ) -> tuple[PyTree, Array]:
-        assert self.spectrum is not None and self.exact is not None and self.width is not None
         q, N = self.series(problem)
         s = self.spectrum.hessian(problem, x)
         phi = (1 - jnp.where(self.exact, 0.0, _power(1 - q * s, N))) / s
@@ -154,7 +155,7 @@ class Multitask:
     def shown(self, point: Point, data: Dataset) -> dict[str, Any]:
         """What a run keeps of its last point; the columns of zeros are left out."""
         parts = {"lam": point.x["lam"], "y": point.y, "x": point.x["x"][: len(data.features)]}
-        return {name: finite(np.asarray(part).tolist()) for name, part in parts.items()}
+        return finite({name: np.asarray(part).tolist() for name, part in parts.items()})
 
     def corner_words(self, point: Point, gap: float) -> str:
         """Of a last point at a degenerate corner."""

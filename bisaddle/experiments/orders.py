@@ -1,6 +1,7 @@
 """How the order of the methods depends on what section 6 does not state."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -30,24 +31,21 @@ def sensitivity(
     if not experiment.sensitivity:
         raise ExperimentError(f"{experiment.name} has no table [sensitivity], which names the values to vary")
     experiment = chosen(experiment, steps=steps, seeds=experiment.seeds[:1], methods=_compared(experiment))
-    experiment = _every(experiment)
+    if not experiment.steps % THIN:  # the order does not need more records
+        experiment = chosen(experiment, every=THIN)
     varied = {key: values for key, values in experiment.sensitivity.items() if key != "nu_caps"}
     settings = [dict(zip(varied, values, strict=True)) for values in itertools.product(*varied.values())]
     found: list[Trial] = []
     with jax.enable_x64(True):
         cases = [(setting, _case(experiment.cases[0], setting)) for setting in settings]
         built = [build.instance(case, experiment.seeds[0], data_dir) for _, case in cases]
-        jobs, owners = [], []
-        for i, one in enumerate(built):
+        jobs = []
+        for one in built:
             grids = {spec.key: build.allowed(spec, one, spec.nu, experiment.steps) for spec in experiment.methods}
-            more = jobs_of(experiment, one, grids, WIDTH)
-            jobs += more
-            owners += len(more) * [i]
-        crew = Crew(progress)
-        outcomes: list[list[Outcome]] = [[] for _ in built]
-        for owner, done in zip(owners, crew.work(jobs), strict=True):
-            outcomes[owner] += [outcome for outcome in done if outcome.status != "INTERRUPTED"]
-        for (setting, case), mine in zip(cases, outcomes, strict=True):
+            jobs += jobs_of(experiment, one, grids, WIDTH)
+        done = [outcome for outcomes in Crew(progress).work(jobs) for outcome in outcomes]
+        for (setting, case), one in zip(cases, built, strict=True):
+            mine = [outcome for outcome in done if outcome.built is one and outcome.status != "INTERRUPTED"]
             if {o.lane.spec.key for o in mine} == {spec.key for spec in experiment.methods}:
                 found += _trials(experiment, case, setting, mine)
     return [trial.to_dict() for trial in found]
@@ -62,15 +60,10 @@ def _compared(experiment: Experiment) -> list[str]:
     return keys
 
 
-def _every(experiment: Experiment) -> Experiment:
-    """Fewer records: the order does not need them."""
-    return experiment if experiment.steps % THIN else chosen(experiment, every=THIN)
-
-
 def _case(case: Case, setting: dict[str, Any]) -> Case:
     problem = {key: setting.get(key, value) for key, value in case.problem.items()}
     options = {key: value for key, value in setting.items() if key not in case.problem}
-    return Case(case.name, {**case.dataset, **options}, problem)
+    return replace(case, dataset={**case.dataset, **options}, problem=problem)
 
 
 def _trials(experiment: Experiment, case: Case, setting: dict[str, Any], mine: list[Outcome]) -> list[Trial]:
@@ -81,46 +74,37 @@ def _trials(experiment: Experiment, case: Case, setting: dict[str, Any], mine: l
         keys = {"opf": "opf", "fp": "fp", "morbit": spec.key}
         tried = {name: _best(mine, key, measure, cap) for name, key in keys.items()}
         best = {name: outcome for name, outcome in tried.items() if outcome is not None}
-        if len(best) == len(keys):
-            named = {**setting, "neumann": spec.neumann, "measure": MEASURES[measure]}
-            made.append(_trial(experiment, case, named, measure, cap, best))
+        if len(best) < len(keys):
+            continue
+        means = {name: mean_log(outcome, measure) for name, outcome in best.items()}
+        finals = {name: float(outcome.columns[measure][-1]) for name, outcome in best.items()}
+        budget = int(best["opf"].hvps[-1])
+        spent = {name: _at(outcome, measure, budget) for name, outcome in best.items()}
+        made.append(
+            Trial(
+                experiment=case.name,
+                dataset=case.dataset["name"],
+                setting={**setting, "neumann": spec.neumann, "measure": MEASURES[measure]},
+                cap=cap,
+                steps=experiment.steps,
+                seed=experiment.seeds[0],
+                order=_ordered(means),
+                order_final=_ordered(finals),
+                order_hvps=_ordered(spent),
+                gaps=finite(finals),
+                gaps_hvps=finite(spent),
+                mean_log10_gaps=finite(means),
+                nus={name: outcome.lane.nu if np.isfinite(means[name]) else None for name, outcome in best.items()},
+                corners=[name for name, outcome in best.items() if bool(outcome.columns["corner"][-1])],
+                worst_values=finite({name: float(o.columns["worst_value"][-1]) for name, o in best.items()}),
+            )
+        )
     return made
 
 
 def _best(mine: list[Outcome], key: str, measure: str, cap: float | None) -> Outcome | None:
     tried = [o for o in mine if o.lane.spec.key == key and (cap is None or (o.lane.nu or 0.0) <= cap)]
     return min(tried, key=lambda outcome: mean_log(outcome, measure), default=None)
-
-
-def _trial(
-    experiment: Experiment,
-    case: Case,
-    setting: dict[str, Any],
-    measure: str,
-    cap: float | None,
-    best: dict[str, Outcome],
-) -> Trial:
-    means = {name: mean_log(outcome, measure) for name, outcome in best.items()}
-    finals = {name: float(outcome.columns[measure][-1]) for name, outcome in best.items()}
-    budget = int(best["opf"].hvps[-1])
-    spent = {name: _at(outcome, measure, budget) for name, outcome in best.items()}
-    return Trial(
-        experiment=case.name,
-        dataset=case.dataset["name"],
-        setting=setting,
-        cap=cap,
-        steps=experiment.steps,
-        seed=experiment.seeds[0],
-        order=_ordered(means),
-        order_final=_ordered(finals),
-        order_hvps=_ordered(spent),
-        gaps=_finite(finals),
-        gaps_hvps=_finite(spent),
-        mean_log10_gaps=_finite(means),
-        nus={name: outcome.lane.nu if np.isfinite(means[name]) else None for name, outcome in best.items()},
-        corners=[name for name, outcome in best.items() if bool(outcome.columns["corner"][-1])],
-        worst_values=_finite({name: float(outcome.columns["worst_value"][-1]) for name, outcome in best.items()}),
-    )
 
 
 def _at(outcome: Outcome, measure: str, budget: int) -> float:
@@ -130,7 +114,3 @@ def _at(outcome: Outcome, measure: str, budget: int) -> float:
 
 def _ordered(scores: dict[str, float]) -> list[str]:
     return sorted(scores, key=lambda name: (not np.isfinite(scores[name]), scores[name]))
-
-
-def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    return {name: finite(value) for name, value in values.items()}

@@ -4,10 +4,11 @@ import math
 import os
 from collections import Counter
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 from bisaddle.experiments import claims
-from bisaddle.experiments.store import SENSITIVITY, load, load_sensitivity
+from bisaddle.experiments.store import load, sensitivity_in
 from bisaddle.experiments.summary import Curves, Sets, curves, order, short, table, verdict
 from bisaddle.report.files import write as write_file
 from bisaddle.report.records import Run, Trial, runs_of
@@ -16,26 +17,21 @@ from bisaddle.report.style import PAPER, called
 
 def write(folder: str | os.PathLike, path: str | os.PathLike) -> Path:
     """Read results.json, and sensitivity.json if it is there, in a folder; write the page."""
-    beside = Path(folder) / SENSITIVITY
-    entries = load_sensitivity(folder) if beside.is_file() else []
-    return write_file(path, text(load(folder), entries))
+    return write_file(path, text(load(folder), sensitivity_in(folder)))
 
 
 def text(runs: list[dict[str, Any]], entries: list[dict[str, Any]]) -> str:
     """The page."""
-    return _text(runs_of(runs), [Trial.from_dict(entry) for entry in entries])
-
-
-def _text(runs: list[Run], entries: list[Trial]) -> str:
-    found = curves(runs)
+    records, trials = runs_of(runs), [Trial.from_dict(entry) for entry in entries]
+    found = curves(records)
     first, second = found.get("exp1", {}), found.get("exp2", {})
     parts = [
-        _head(runs),
-        _verdicts(first, second, entries),
+        _head(records),
+        _verdicts(first, second, trials),
         "## Figure 1: Experiment 1, linear in the weights\n",
         _figure(first),
-        claims.faster(first, entries),
-        claims.fastest(first, entries),
+        claims.faster(first, trials),
+        claims.fastest(first, trials),
         claims.inverse(first),
         claims.larger_steps(first),
         "## Figure 2: Experiment 2, a divergence penalty\n",
@@ -44,7 +40,7 @@ def _text(runs: list[Run], entries: list[Trial]) -> str:
         claims.printed_sigma(second),
         _corners(first),
         _extras(found),
-        _unstated(entries),
+        _unstated(trials),
         _rounding(found),
     ]
     return "\n".join(part.rstrip() + "\n" for part in parts if part)
@@ -65,8 +61,8 @@ def _head(runs: list[Run]) -> str:
     steps = ", ".join(str(k) for k in sorted({run.steps for run in runs}))
     versions = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
     shared = [
-        f"{name} {', '.join(_values(runs, key))}"
-        for name, key in (("radius", "radius"), ("ridge", "ridge"), ("start", "start"), ("precision", "precision"))
+        f"{key} {', '.join(dict.fromkeys(str(run.config[key]) for run in runs))}"
+        for key in ("radius", "ridge", "start", "precision")
     ]
     scaled = dict.fromkeys(" and ".join(run.config["data"]["standardize"]) or "nothing" for run in runs)
     lines += [
@@ -82,10 +78,6 @@ def _head(runs: list[Run]) -> str:
     if any(run.partial for run in runs):
         lines += ["", "**The run was interrupted: what was cut is left out below.**"]
     return "\n".join([*lines, ""])
-
-
-def _values(runs: list[Run], key: str) -> list[str]:
-    return list(dict.fromkeys(str(run.config[key]) for run in runs))
 
 
 def _verdicts(first: Sets, second: Sets, entries: list[Trial]) -> str:
@@ -158,11 +150,11 @@ def _extras(found: dict[str, Sets]) -> str:
             c = methods["adaptive"]
             statuses = Counter(run.final.status for run in c.runs)
             said = ", ".join(f"{count} {status}" for status, count in statuses.items())
-            steps = sorted(run.final.k for run in c.runs)
-            products = sorted(run.curve.hvps[-1] for run in c.runs)
+            steps = median_high(run.final.k for run in c.runs)
+            products = median_high(run.curve.hvps[-1] for run in c.runs)
             lines.append(
-                f"* {words}, {called(data)}: Adaptive, {said}; gap {short(c.median('gap'))} after "
-                f"{steps[len(steps) // 2]} steps and {products[len(products) // 2]} products (medians)"
+                f"* {words}, {called(data)}: Adaptive, {said}; gap {short(c.median('gap'))} after {steps} steps and "
+                f"{products} products (medians)"
                 + (f"; {c.corners} of {len(c.runs)} at a degenerate corner." if c.corners else ".")
             )
     for data, methods in found.get("frozen", {}).items():
@@ -220,5 +212,4 @@ def _rounding(found: dict[str, Sets]) -> str:
 
 
 def _median_alone(c: Curves) -> float:
-    values = sorted(math.inf if again.gap is None else again.gap for again in c.reruns)
-    return values[len(values) // 2]
+    return median_high(math.inf if again.gap is None else again.gap for again in c.reruns)

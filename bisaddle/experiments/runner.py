@@ -12,7 +12,7 @@ from bisaddle.certificate import certify
 from bisaddle.experiments import build, checks
 from bisaddle.experiments.build import Instance
 from bisaddle.experiments.errors import ExperimentError
-from bisaddle.experiments.jobs import Alone, Crew, Job, Lane, Outcome, Progress, WarmUp
+from bisaddle.experiments.jobs import Crew, Job, Lane, Outcome, Progress, WarmUp, made_again
 from bisaddle.experiments.spec import Case, Experiment, MethodSpec
 from bisaddle.report.files import finite, machine, versions
 from bisaddle.report.records import LEAST_GAP, Curve, Final, Rerun, Run
@@ -51,7 +51,7 @@ def run(
         for case in experiment.cases:
             crew = Crew(progress)
             found += _run_case(experiment, case, grids, quick, data_dir, crew)
-            if crew.interrupted:
+            if crew.stop.asked:
                 break
     return [one.to_dict() for one in found]
 
@@ -112,7 +112,7 @@ def _run_case(experiment: Experiment, case: Case, grids, quick: bool, data_dir, 
     for spec in experiment.methods:
         mine = [outcome for outcome in outcomes if outcome.lane.spec is spec]
         if mine:
-            found += _runs(experiment, case, spec, grids[spec.key], mine, quick, crew.interrupted)
+            found += _runs(experiment, case, spec, grids[spec.key], mine, quick, crew.stop.asked)
     return found
 
 
@@ -149,14 +149,36 @@ def _runs(
     scores = {nu: [mean_log(o) for o in mine if o.lane.nu == nu] for nu in grid}
     means = {nu: float(np.mean(values)) for nu, values in scores.items() if values}
     best = min(means, key=lambda nu: means[nu])
-    alone: dict[int, Alone] = {}
+    again: dict[int, tuple[float, Rerun]] = {}
     if spec.method != "Adaptive" and not (quick or cut):
         size = (experiment.steps, experiment.every, experiment.gap)
-        alone = {o.built.seed: Alone.of(o, *size) for o in mine if o.lane.nu == best}
-    return [
-        _run(experiment, case, outcome, outcome.lane.nu == best, alone.get(outcome.built.seed), grid, quick)
-        for outcome in mine
-    ]
+        again = {o.built.seed: made_again(o, *size) for o in mine if o.lane.nu == best}
+    made = []
+    for outcome in mine:
+        built, tuned = outcome.built, outcome.lane.nu == best
+        seconds, rerun = again.get(built.seed, (None, None))
+        pace = outcome.pace if seconds is None else seconds / experiment.steps
+        keep = slice(None) if tuned else _thinned(outcome.k, experiment.steps)
+        made.append(
+            Run(
+                experiment=case.name,
+                dataset=built.data.name,
+                dataset_label=built.data.label,
+                method=spec.key,
+                label=spec.label,
+                figure=experiment.figure,
+                nu=outcome.lane.nu,
+                seed=built.seed,
+                steps=experiment.steps,
+                tuned=tuned,
+                partial=outcome.status == "INTERRUPTED",
+                config=_config(experiment, case, outcome, pace, grid, quick),
+                curve=_curve(outcome, pace, keep, tuned),
+                final=_final(outcome, rerun if tuned else None),
+                certificate=_certificate(experiment, outcome) if tuned else None,
+            )
+        )
+    return made
 
 
 def mean_log(outcome: Outcome, measure: str = "gap") -> float:
@@ -165,39 +187,19 @@ def mean_log(outcome: Outcome, measure: str = "gap") -> float:
     return float(np.mean(np.log10(np.maximum(gaps, LEAST_GAP)))) if np.all(np.isfinite(gaps)) else math.inf
 
 
-def _run(
-    experiment: Experiment, case: Case, outcome: Outcome, tuned: bool, alone: Alone | None, grid: tuple, quick: bool
-) -> Run:
-    spec, built = outcome.lane.spec, outcome.built
-    pace = outcome.pace if alone is None else alone.seconds / experiment.steps
-    return Run(
-        experiment=case.name,
-        dataset=built.data.name,
-        dataset_label=built.data.label,
-        method=spec.key,
-        label=spec.label,
-        figure=experiment.figure,
-        nu=outcome.lane.nu,
-        seed=built.seed,
-        steps=experiment.steps,
-        tuned=tuned,
-        partial=outcome.status == "INTERRUPTED",
-        config=_config(experiment, case, outcome, pace, grid, quick),
-        curve=_curve(outcome, pace, slice(None) if tuned else _thinned(outcome.k, experiment.steps), tuned),
-        final=_final(outcome, alone if tuned else None),
-        certificate=_certificate(experiment, outcome) if tuned else None,
-    )
-
-
 def _curve(outcome: Outcome, pace: float | None, keep: slice | np.ndarray, tuned: bool) -> Curve:
-    """Columns of a run that was not chosen, and seconds, have six digits."""
+    """Columns of a run that was not chosen, and seconds, have six digits; with 17 a number is itself."""
     seconds = outcome.k * pace if outcome.seconds is None else outcome.seconds
     columns = {"k": outcome.k, "seconds": seconds, "hvps": outcome.hvps} | outcome.columns
-    digits = {name: 6 if name == "seconds" or not tuned else 17 for name in columns}
-    return Curve(**{name: _plain(values[keep], digits[name]) for name, values in columns.items()})
+    made = {}
+    for name, values in columns.items():
+        digits = 6 if name == "seconds" or not tuned else 17
+        plain = finite(values[keep].tolist())
+        made[name] = [float(f"{value:.{digits}g}") if isinstance(value, float) else value for value in plain]
+    return Curve(**made)
 
 
-def _final(outcome: Outcome, alone: Alone | None) -> Final:
+def _final(outcome: Outcome, rerun: Rerun | None) -> Final:
     built, gaps = outcome.built, outcome.columns["gap"]
     return Final(
         k=int(outcome.k[-1]),
@@ -209,7 +211,7 @@ def _final(outcome: Outcome, alone: Alone | None) -> Final:
         best_gap=finite(float(np.min(gaps, initial=np.inf, where=np.isfinite(gaps)))),
         mean_log10_gap=finite(mean_log(outcome)),
         status=outcome.status,
-        alone=None if alone is None else Rerun(finite(alone.gap), alone.parted),
+        alone=rerun,
     )
 
 
@@ -271,9 +273,3 @@ def _seconds_how(spec: MethodSpec, quick: bool) -> str:
     if quick:
         return "of a step in the sweep over nu, shared among its lanes, while other sweeps ran"
     return "of the chosen run by itself as published, without compilation and measures, shared among its steps"
-
-
-def _plain(values: np.ndarray, digits: int) -> list:
-    """A column as JSON has it."""
-    plain = finite(values.tolist())
-    return [float(f"{v:.{digits}g}") if isinstance(v, float) else v for v in plain] if digits < 17 else plain

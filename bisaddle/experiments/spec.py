@@ -197,9 +197,8 @@ def _cases(name: str, where: str, content: dict[str, Any]) -> tuple[Case, ...]:
 
 def _dataset(where: str, table: dict[str, Any]) -> dict[str, Any]:
     checks.one_of(f"{where}: name", table.get("name"), DATASETS)
-    for key in ("seed", "directory"):
+    for key, instead in (("seed", "seeds at the top"), ("directory", "the option data_dir of run")):
         if key in table:
-            instead = "seeds at the top" if key == "seed" else "the option data_dir of run"
             raise ExperimentError(f"{where}: {key} does not belong here; use {instead}")
     return table
 

@@ -75,3 +75,8 @@ def save_sensitivity(entries: list[dict[str, Any]], folder: str | os.PathLike) -
 def load_sensitivity(path: str | os.PathLike) -> list[dict[str, Any]]:
     """The settings of a sensitivity.json, or of the folder that holds one."""
     return _read_json(path, SENSITIVITY, "a setting", ("setting", "cap", "order", "gaps"))
+
+
+def sensitivity_in(folder: str | os.PathLike) -> list[dict[str, Any]]:
+    """Likewise; none where the folder has no such file."""
+    return load_sensitivity(folder) if (Path(folder) / SENSITIVITY).is_file() else []

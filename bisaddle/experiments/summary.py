@@ -1,13 +1,14 @@
 """Tables and counts from runs and settings, for REPRODUCTION.md; every sentence there is chosen by these numbers."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bisaddle.report.records import Curve, Rerun, Run
+from bisaddle.report.records import Rerun, Run
 
 # orders of magnitude of the gap below which two curves count as alike
 ALIKE = 0.1
@@ -49,8 +50,9 @@ class Curves:
         return float(np.median(_numbers(getattr(run.final, key) for run in self.runs)))
 
     def after(self, products: float | int) -> float:
-        """Median gap when no more than so many products were taken."""
-        return float(np.median([_gap_after(run.curve, products) for run in self.runs]))
+        """Median over the seeds of the last gap with no more than so many products taken."""
+        gaps = [run.curve.gap[bisect_right(run.curve.hvps, products) - 1] for run in self.runs]
+        return float(np.median(_numbers(gaps)))
 
 
 # data set -> method -> Curves
@@ -110,12 +112,6 @@ def compared(first: float | int, second: float | int) -> str:
     if abs(change) < ALIKE:
         return "about the same as"
     return f"{'lower' if change < 0 else 'higher'} by {abs(change):.1f} orders of magnitude than"
-
-
-def _gap_after(curve: Curve, products: float | int) -> float:
-    """The last gap with no more than so many products taken."""
-    gap = [gap for gap, taken in zip(curve.gap, curve.hvps, strict=True) if taken <= products][-1]
-    return math.inf if gap is None else gap
 
 
 def _numbers(values: Iterable[float | int | None]) -> list[float | int]:

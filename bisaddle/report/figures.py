@@ -46,7 +46,9 @@ def _figure(runs: Sequence[Run], title: str, column: str, label: str) -> Any:
 
     datasets = in_order(run.dataset for run in runs)
     looks = {key: look for key, look in styles(run.method for run in runs).items() if look.shown}
-    labels = len({run.label for run in runs if run.method in looks}) + any(_cornered(run, looks) for run in runs)
+    shown = [run for run in runs if run.method in looks]
+    cornered = any(run.final.corner for run in shown)
+    labels = len({run.label for run in shown}) + cornered
     below = 0.65 + 0.25 * math.ceil(labels / len(datasets))  # inches, with as many columns of labels as panels
     wide, high = 3.6 * len(datasets) + 1.0, 2.75 + below
     # margins by hand: the automatic ones take longer than all the rest
@@ -61,7 +63,7 @@ def _figure(runs: Sequence[Run], title: str, column: str, label: str) -> Any:
     panels = np.ravel(figure.subplots(1, len(datasets), squeeze=False, gridspec_kw=margins))
     for panel, dataset in zip(panels, datasets, strict=True):
         for place, (method, look) in enumerate(looks.items()):
-            here = [run for run in runs if run.dataset == dataset and run.method == method]
+            here = [run for run in shown if run.dataset == dataset and run.method == method]
             if here:
                 _draw(panel, here, column, look, 3 - place / 100)  # the first lies on top
         panel.set(yscale="log", xlabel=label, title=dataset)
@@ -69,7 +71,7 @@ def _figure(runs: Sequence[Run], title: str, column: str, label: str) -> Any:
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("stationarity gap")
-    if any(_cornered(run, looks) for run in runs):
+    if cornered:
         panels[0].plot([], [], label="then at a degenerate corner", **CORNER, color="grey")
     found = {text: line for panel in panels for line, text in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(found.values(), found.keys(), loc="lower center", ncols=len(datasets), frameon=False)
@@ -80,7 +82,8 @@ def _figure(runs: Sequence[Run], title: str, column: str, label: str) -> Any:
 def _draw(panel: Any, runs: Sequence[Run], column: str, look: Look, zorder: float) -> None:
     """The median of the seeds, over the steps that all of them have."""
     length = min(len(run.curve.k) for run in runs)
-    gaps = np.array([[_positive(gap) for gap in run.curve.gap[:length]] for run in runs])
+    gaps = np.array([run.curve.gap[:length] for run in runs], dtype=float)
+    gaps = np.where(gaps > 0, gaps, np.nan)  # a log scale has no place for 0, which a degenerate corner gives
     across = np.array(getattr(runs[0].curve, column)[:length], dtype=float)
     dash = (0, [float(part) for part in look.dash.split()]) if look.dash else "-"
     line = {"color": look.colour, "linestyle": dash, "linewidth": 1.6, "label": runs[0].label, "zorder": zorder}
@@ -89,18 +92,8 @@ def _draw(panel: Any, runs: Sequence[Run], column: str, look: Look, zorder: floa
     shown = np.flatnonzero(np.isfinite(middle))
     if shown.size and any(run.final.corner for run in runs):
         panel.plot(across[shown[-1]], middle[shown[-1]], color=look.colour, **CORNER)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a column without a number has no least one
-        if len(runs) > 1:
-            panel.fill_between(
-                across, np.nanmin(gaps, 0), np.nanmax(gaps, 0), color=look.colour, alpha=0.15, linewidth=0
-            )
-
-
-def _cornered(run: Run, looks: Mapping[str, Look]) -> bool:
-    return run.method in looks and run.final.corner
-
-
-def _positive(gap: float | None) -> float:
-    """A log scale has no place for 0, which a degenerate corner gives."""
-    return float("nan") if gap is None or gap <= 0 else gap
+    if len(runs) > 1:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a column without a number has no least one
+            low, high = np.nanmin(gaps, 0), np.nanmax(gaps, 0)
+        panel.fill_between(across, low, high, color=look.colour, alpha=0.15, linewidth=0)

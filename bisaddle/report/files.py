@@ -23,9 +23,11 @@ def write(path: str | os.PathLike, content: str) -> Path:
 
 
 def finite(value: Any) -> Any:
-    """Numbers, and lists of them, as JSON has them: None for NaN and infinity."""
+    """Numbers, and lists and dicts of them, as JSON has them: None for NaN and infinity."""
     if isinstance(value, list):
         return [finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -35,7 +35,8 @@ def html(
         raise ValueError("a report needs at least one run, given none")
     parts = {"title": escape(title, quote=False), "style": _asset("page.css"), "chart": _asset("chart.js")}
     parts |= {"tables": _asset("tables.js"), "script": _asset("page.js")}
-    parts["data"] = _embedded(document(runs, sensitivity, title))
+    data = json.dumps(document(runs, sensitivity, title), separators=(",", ":"), allow_nan=False)
+    parts["data"] = data.replace("<", "\\u003c")  # no HTML parser takes this for the end of the script
     # in one pass: what is put in is not looked at again
     page = re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark.group(1)], _asset("page.html"))
     return write(path, page)
@@ -46,7 +47,7 @@ def document(
 ) -> dict[str, Any]:
     """What the page is made of. The number of a run on the page is its place in `runs`."""
     records = runs_of(runs)
-    configs: list[str] = []
+    configs: dict[str, int] = {}
     shown = []
     for number, run in enumerate(records):
         kept = run.to_dict()
@@ -54,11 +55,9 @@ def document(
         kept |= {"number": number, "group": group_of(run), "config": None, "curve": None, "sentence": ""}
         # a run of the grid that was not chosen is a point in the map of nu, not a curve
         if run.tuned:
-            config = json.dumps(run.config, sort_keys=True)
-            if config not in configs:
-                configs.append(config)
+            config = configs.setdefault(json.dumps(run.config, sort_keys=True), len(configs))
             sentence = certificate_sentence(run.certificate) if run.certificate else "No certificate is recorded."
-            kept |= {"config": configs.index(config), "curve": thinned(run.curve), "sentence": sentence}
+            kept |= {"config": config, "curve": thinned(run.curve), "sentence": sentence}
         kept["final"] = {key: final[key] for key in final if key != "x" and (run.tuned or key in SCALARS)}
         shown.append(kept)
     return {
@@ -86,11 +85,6 @@ def thinned(curve: Curve) -> dict[str, list]:
 
 def _rounded(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def _embedded(content: Any) -> str:
-    """JSON that no HTML parser takes for the end of the script."""
-    return json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _asset(name: str) -> str:

@@ -32,9 +32,8 @@ class Curve:
         return {name: column for name, column in vars(self).items() if column is not None}
 
 
-# all columns; those of a point (k, seconds and hvps are of the run); those that no file may lack
-COLUMNS = tuple(part.name for part in fields(Curve))
-MEASURES = COLUMNS[3:]
+# the columns of a point (k, seconds and hvps are of the run), and those that no file may lack
+MEASURES = tuple(part.name for part in fields(Curve))[3:]
 NEEDED = tuple(part.name for part in fields(Curve) if part.default is MISSING)
 
 
