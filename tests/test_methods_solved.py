@@ -48,16 +48,22 @@ def reached(method, problem, start, count):
     return state.point, certify(problem, state.point, measure=measure), float(violation)
 
 
+def solutions(name, case, problem_name, record):
+    """The point reached, the answer and the gap asked for, of two problems; the gap is met and the point feasible."""
+    options, count, gap = case
+    for seed in range(2):
+        problem, start, answer = PROBLEMS[problem_name](seed)
+        point, certificate, violation = reached(METHODS[name](problem, **options), problem, start, count)
+        record(f"gap of methods with theory to {gap:.0e}", certificate.gap)
+        assert certificate.within(gap), f"{problem_name}: {certificate}"
+        assert violation <= 1e-12
+        yield point, answer, gap
+
+
 @pytest.mark.parametrize("name", unless_quick(BILEVEL, ("SOBA",)))
 def test_a_bilevel_method_solves_the_quadratics(name, record):
-    options, count, gap = BILEVEL[name]
     for problem_name in ("generator", "generator, ball active"):
-        for seed in range(2):
-            problem, start, answer = PROBLEMS[problem_name](seed)
-            point, certificate, violation = reached(METHODS[name](problem, **options), problem, start, count)
-            record(f"gap of methods with theory to {gap:.0e}", certificate.gap)
-            assert certificate.within(gap), f"{problem_name}: {certificate}"
-            assert violation <= 1e-12
+        for point, answer, gap in solutions(name, BILEVEL[name], problem_name, record):
             if answer is not None:
                 np.testing.assert_allclose(point.x, answer.x, atol=10 * gap)
 
@@ -71,13 +77,7 @@ def test_a_bilevel_method_solves_the_quadratics(name, record):
     ],
 )
 def test_a_saddle_method_solves_the_quadratics(name, problem_name, record):
-    options, count, gap = SADDLE[name]
-    for seed in range(2):
-        problem, start, answer = PROBLEMS[problem_name](seed)
-        point, certificate, violation = reached(METHODS[name](problem, **options), problem, start, count)
-        record(f"gap of methods with theory to {gap:.0e}", certificate.gap)
-        assert certificate.within(gap), f"{problem_name}: {certificate}"
-        assert violation <= 1e-12
+    for point, answer, gap in solutions(name, SADDLE[name], problem_name, record):
         np.testing.assert_allclose(point.x, answer.x, atol=30 * gap)
         np.testing.assert_allclose(point.y, answer.y, atol=30 * gap)
 

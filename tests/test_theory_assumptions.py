@@ -7,8 +7,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import theory
-from tests import registry
-from tests import theory_family as family
+from tests import registry, theory_family as family
 
 KEY = jax.random.key(0)
 

@@ -10,8 +10,7 @@ import pytest
 import bisaddle as bs
 from bisaddle import theory
 from bisaddle.oracle.spectra import lanczos, tridiagonal_ends
-from tests import registry
-from tests import theory_family as family
+from tests import registry, theory_family as family
 
 # -- mu_g and L_g of quadratics with a known spectrum, the Hessian only ever a product ---------------------------------
 

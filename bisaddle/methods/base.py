@@ -45,9 +45,6 @@ class Counts(NamedTuple):
     projections: int = 0
     lmos: int = 0
 
-    def times(self, steps: int) -> "Counts":
-        return Counts(*(steps * count for count in self))
-
 
 class State(eqx.Module):
     """What every method carries: the step counter k, the iterates x, theta, y and w, which tracks Hess^-1 f_theta."""
@@ -176,29 +173,23 @@ class HostMethod(Method[State]):
         raise NotImplementedError
 
     def init(self, problem: Problem, start: Point) -> State:
-        raise ValueError(self._no_step)
-
-    def step(self, problem: Problem, state: State) -> State:
-        raise ValueError(self._no_step)
-
-    @property
-    def _no_step(self) -> str:
-        return (
+        raise ValueError(
             f"{self.name} is driven from the host and has no step for a jit of your own; use bs.solve, or a method "
             "with a pure step, such as FullyProjected or OneSidedProjectionFree"
         )
+
+    def step(self, problem: Problem, state: State) -> State:
+        return self.init(problem, state.point)  # which says that there is none
 
 
 def public_methods() -> dict[str, type[Method]]:
     """The methods of bs.methods by name: first those for every kind of problem, then kind by kind."""
     from bisaddle import methods  # which imports this module
 
-    named = [(name, getattr(methods, name)) for name in dir(methods)]
-    found = [(name, kind) for name, kind in named if isinstance(kind, type) and issubclass(kind, Method)]
-    public = [(name, kind) for name, kind in found if kind is not Method]
-    return dict(
-        sorted(public, key=lambda pair: (-len(pair[1].about.problems), pair[1].about.problems, pair[0].lower()))
-    )
+    named = [getattr(methods, name) for name in dir(methods)]
+    public = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Method) and kind is not Method]
+    order = lambda kind: (-len(kind.about.problems), kind.about.problems, kind.name.lower())
+    return {kind.name: kind for kind in sorted(public, key=order)}
 
 
 def kind_of(problem: Problem) -> str:
@@ -239,9 +230,7 @@ def able(problem: Problem) -> list[str]:
 def require_solvable(method: Method, problem: Problem) -> None:
     """Raise ValueError naming the methods to use if this one is for another kind of problem or needs another oracle."""
     about = getattr(method, "about", None)
-    if about is None:  # a method of the user's own
-        return
-    if takes(type(method), problem):
+    if about is None or takes(type(method), problem):  # a method of the user's own may have no `about`
         return
     kind = kind_of(problem)
     names = ", ".join(able(problem))

@@ -20,8 +20,6 @@ class Table:
         padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
         return "\n".join(line.rstrip() for line in padded)
 
-    __str__ = __repr__
-
 
 def table(problem: Problem | None = None) -> Table:
     """Every method with the problems it is for, its oracle for x, loops, second-order products, complexity, steps.

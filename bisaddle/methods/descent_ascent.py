@@ -4,11 +4,11 @@ from typing import ClassVar
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.methods.base import Counts, State, unaliased
-from bisaddle.methods.saddle import CentredMethod, CentredState, SaddleMethod, gradients, lipschitz, numbers_of
+from bisaddle.methods.saddle import SaddleMethod, gradients, lipschitz, numbers_of
 from bisaddle.methods.stepped import SADDLE, ascend, descend
 from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import Power, Schedule, StepSizes
@@ -16,16 +16,32 @@ from bisaddle.sets.base import Leaf, as_leaf, traced
 from bisaddle.trees import Number
 
 
-class _DescentAscent(CentredMethod):
-    """What simultaneous and alternating GDA share: everything but the x at which f_y is taken."""
+class CentredState(State):
+    """State with y0, the centre of the regularisation."""
 
-    alternating: ClassVar[bool]
+    y0: PyTree
+
+
+class DescentAscent(SaddleMethod[CentredState]):
+    """A step of x, and one of y that is regularised towards where y began if mu is given.
+
+    alternating: whether f_y is taken at the new x.
+    """
+
+    alternating: ClassVar[bool] = False
+
+    def first(self, problem: Problem, state: State) -> CentredState:
+        return state.extended(CentredState, y0=unaliased(state.y))
+
+    def moved(self, problem: Problem, x: PyTree, steps: dict[str, Array], f_x: PyTree) -> PyTree:
+        """x after its step."""
+        return descend(problem, x, steps["tau"], f_x)
 
     def step(self, problem: Problem, state: CentredState) -> CentredState:
         old_x, y, y0 = state.x, state.y, state.y0
         steps = self.steps.at(state.k)
         f_x, f_y = gradients(problem, old_x, y)
-        x = descend(problem, old_x, steps["tau"], f_x)
+        x = self.moved(problem, old_x, steps, f_x)
         Gy = gradients(problem, x, y)[1] if self.alternating else f_y
         if "mu" in steps:
             Gy = trees.add_scaled(Gy, -steps["mu"], trees.subtract(y, y0))
@@ -33,7 +49,7 @@ class _DescentAscent(CentredMethod):
         return CentredState(state.k + 1, x, None, y, None, y0)
 
 
-class GDA(_DescentAscent):
+class GDA(DescentAscent):
     """Simultaneous gradient descent ascent, with a regularisation towards y0 where mu is given.
 
         x+ = P_X(x - tau f_x(x, y))
@@ -52,7 +68,6 @@ class GDA(_DescentAscent):
         steps="GDA.from_constants: LJJ20; mu/L^2 if strongly convex too",
         reference="LJJ20",
     )
-    alternating = False
     each = Counts(gradients=1, projections=2)
 
     @classmethod
@@ -74,7 +89,7 @@ class GDA(_DescentAscent):
         return cls(StepSizes(tau=1 / (16 * (L / mu_y + 1) ** 2 * L), sigma=1 / L))
 
 
-class AlternatingGDA(_DescentAscent):
+class AlternatingGDA(DescentAscent):
     """Alternating gradient descent ascent: y answers the new x.
 
         x+ = P_X(x - tau f_x(x, y))

@@ -57,11 +57,13 @@ class _InnerLoops(SteppedMethod[CountedState]):
         return {name: cls.lower_step(problem) if name == "alpha" else nu for name in cls.needs}
 
 
-def lower_descent(problem: Problem, x: PyTree, theta: PyTree, alpha: Array, count: Array | int) -> PyTree:
-    """theta after `count` steps of gradient descent on g(x, .)."""
+def lower_descent(
+    sample: Callable[[Array], Problem], x: PyTree, theta: PyTree, alpha: Array, count: Array | int
+) -> PyTree:
+    """theta after `count` steps of gradient descent on g(x, .); sample(t): the problem with the g of step t."""
 
-    def one(_, theta):
-        return trees.add_scaled(theta, -alpha, oracle.lower_gradient(problem, x, theta))
+    def one(t, theta):
+        return trees.add_scaled(theta, -alpha, oracle.lower_gradient(sample(t), x, theta))
 
     return lax.fori_loop(0, count, one, theta)
 
@@ -88,28 +90,24 @@ def conjugate_gradients(
     return w, count + 1
 
 
-def rounding(rhs: PyTree) -> Array:
-    """The residual that conjugate gradients cannot be asked to beat."""
-    return 4 * jnp.finfo(trees.dtype_of(rhs)).eps * trees.norm(rhs)
-
-
 def linear_system(
     problem: Problem, x: PyTree, theta: PyTree, rhs: PyTree, start: PyTree, tolerance: Number, limit: Number
 ) -> tuple[PyTree, Array]:
     """w with g_theta_theta w = rhs by conjugate gradients, and the Hessian products it took."""
-    tolerance = jnp.maximum(jnp.asarray(tolerance), rounding(rhs))
+    rounding = 4 * jnp.finfo(trees.dtype_of(rhs)).eps * trees.norm(rhs)  # the least residual that can be asked for
+    tolerance = jnp.maximum(jnp.asarray(tolerance), rounding)
     return conjugate_gradients(lambda w: oracle.hessian_product(problem, x, theta, w), rhs, start, tolerance, limit)
-
-
-def as_count(value: Any, name: str) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number >= 1, given {value}")
-    return value
 
 
 def whole(name: str) -> Callable[[Any], int]:
     """The converter of an option that is a whole number >= 1."""
-    return lambda value: as_count(value, name)
+
+    def checked(value: Any) -> int:
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number >= 1, given {value}")
+        return value
+
+    return checked
 
 
 def as_inner_steps(value, exponent: float) -> Schedule:
@@ -210,7 +208,7 @@ class BA(_InnerLoops):
 
     def step(self, problem: Problem, state: CountedState) -> CountedState:
         t_k = jnp.ceil(self.inner_steps(state.k)).astype(jnp.int32)
-        theta = lower_descent(problem, state.x, state.theta, self.steps.at(state.k)["alpha"], t_k)
+        theta = lower_descent(lambda _: problem, state.x, state.theta, self.steps.at(state.k)["alpha"], t_k)
         return self.moved(problem, state, theta, None, t_k, (0.0, 10 * trees.size(theta)))
 
 
@@ -238,8 +236,9 @@ class AID(_InnerLoops):
     )
 
     def step(self, problem: Problem, state: CountedState) -> CountedState:
-        theta = lower_descent(problem, state.x, state.theta, self.steps.at(state.k)["alpha"], self.inner_steps)
-        return self.moved(problem, state, theta, None, self.inner_steps, (0.0, self.cg_steps))
+        alpha, count = self.steps.at(state.k)["alpha"], self.inner_steps
+        theta = lower_descent(lambda _: problem, state.x, state.theta, alpha, count)
+        return self.moved(problem, state, theta, None, count, (0.0, self.cg_steps))
 
 
 class ITD(_InnerLoops):

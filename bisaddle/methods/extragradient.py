@@ -38,11 +38,10 @@ class Extragradient(SaddleMethod[State]):
     def step(self, problem: Problem, state: State) -> State:
         x, y = state.x, state.y
         steps = self.steps.at(state.k)
-        f_x, f_y = gradients(problem, x, y)
-        u, v = descend(problem, x, steps["tau"], f_x), ascend(problem, y, steps["sigma"], f_y)
-        f_x, f_y = gradients(problem, u, v)
-        x, y = descend(problem, x, steps["tau"], f_x), ascend(problem, y, steps["sigma"], f_y)
-        return State(state.k + 1, x, None, y, None)
+        moved = lambda f_x, f_y: (descend(problem, x, steps["tau"], f_x), ascend(problem, y, steps["sigma"], f_y))
+        trial = moved(*gradients(problem, x, y))
+        new_x, new_y = moved(*gradients(problem, *trial))
+        return State(state.k + 1, new_x, None, new_y, None)
 
 
 class OptimisticState(State):

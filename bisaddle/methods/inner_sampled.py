@@ -3,31 +3,18 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 from bisaddle import oracle, trees
 from bisaddle.methods.base import Counts, State, counter
-from bisaddle.methods.double_loop import as_inner_steps, whole
+from bisaddle.methods.double_loop import as_inner_steps, lower_descent, whole
 from bisaddle.methods.neumann import NeumannMethod, NeumannState
 from bisaddle.methods.sampled import SampledMethod, SampledState, step_keys
 from bisaddle.methods.stepped import BILEVEL, SERIES, descend
 from bisaddle.problem import Problem
 from bisaddle.schedules import Schedule
-
-
-def _lower_descent(
-    method: SampledMethod, problem: Problem, x: PyTree, theta: PyTree, alpha: Array, count, key: Array
-) -> PyTree:
-    """theta after `count` stochastic gradient steps on g(x, .), each on a sample of its own."""
-
-    def one(t, theta):
-        g = method.sampler.for_lower(problem, jax.random.fold_in(key, t))
-        return trees.add_scaled(theta, -alpha, oracle.lower_gradient(g, x, theta))
-
-    return lax.fori_loop(0, count, one, theta)
 
 
 class BSAState(NeumannState):
@@ -72,7 +59,7 @@ class BSA(NeumannMethod[BSAState]):
         steps = self.steps.at(state.k)
         keys = step_keys(state, 4)
         t_k = jnp.ceil(self.inner_steps(state.k)).astype(jnp.int32)
-        theta = _lower_descent(self, problem, x, state.theta, steps["alpha"], t_k, keys[0])
+        theta = lower_descent(self.lower_samples(problem, keys[0]), x, state.theta, steps["alpha"], t_k)
         Gx, _, v, products = self.hypergradient(problem, x, theta, None, keys[1:])
         x = descend(problem, x, steps["tau"], Gx)
         rest = (v, state.key, state.products + products, state.gradients + t_k + 1)
@@ -115,12 +102,14 @@ class AmIGO(SampledMethod[SampledState]):
         x = state.x
         steps = self.steps.at(state.k)
         keys = step_keys(state, 4)
-        theta = _lower_descent(self, problem, x, state.theta, steps["alpha"], self.inner_steps, keys[0])
+        lower_samples = self.lower_samples(problem, keys[0])
+        theta = lower_descent(lower_samples, x, state.theta, steps["alpha"], self.inner_steps)
         f_x, f_theta, _ = oracle.upper_gradients(self.sampler.for_upper(problem, keys[1]), x, theta, None)
 
+        linear_samples = self.lower_samples(problem, keys[2])
+
         def one(t, w):
-            g = self.sampler.for_lower(problem, jax.random.fold_in(keys[2], t))
-            residual = trees.subtract(oracle.hessian_product(g, x, theta, w), f_theta)
+            residual = trees.subtract(oracle.hessian_product(linear_samples(t), x, theta, w), f_theta)
             return trees.add_scaled(w, -steps["eta"], residual)
 
         w = lax.fori_loop(0, self.linear_steps, one, state.w)

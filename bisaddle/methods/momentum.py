@@ -64,7 +64,8 @@ class FSLA(SampledMethod[FSLAState]):
         keys = step_keys(state, 4)
         g, g_hess, g_cross = (self.sampler.for_lower(problem, key) for key in keys[:3])
         f = self.sampler.for_upper(problem, keys[3])
-        G_old = _direction(f, g_cross, state.old_x, theta, w)
+        old_f_x = oracle.upper_gradients(f, state.old_x, theta, None)[0]
+        G_old = trees.subtract(old_f_x, oracle.cross_product(g_cross, state.old_x, theta, w))
         theta = trees.add_scaled(theta, -steps["alpha"], oracle.lower_gradient(g, x, theta))
         f_x, f_theta, _ = oracle.upper_gradients(f, x, theta, None)
         residual = trees.subtract(oracle.hessian_product(g_hess, x, theta, w), f_theta)
@@ -79,10 +80,6 @@ class FSLA(SampledMethod[FSLAState]):
         """alpha = eta = 2 / (mu_g + L_g) (k+1)^(-1/2), tau = nu (k+1)^(-1/2), momentum = (k+1)^(-1/2)  [LGH22]."""
         lower = Power(cls.lower_step(problem), -1 / 2)
         return {"alpha": lower, "eta": lower, "tau": Power(nu, -1 / 2), "momentum": Power(1.0, -1 / 2)}
-
-
-def _direction(f: Problem, g: Problem, x: PyTree, theta: PyTree, w: PyTree) -> PyTree:
-    return trees.subtract(oracle.upper_gradients(f, x, theta, None)[0], oracle.cross_product(g, x, theta, w))
 
 
 class RecursiveState(NeumannState):

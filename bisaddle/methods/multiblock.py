@@ -1,6 +1,6 @@
 """The two methods of Hu, Zhong and Yang for many blocks of max players and lower levels."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -9,12 +9,18 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.methods.base import Counts, S, State
-from bisaddle.methods.double_loop import as_count
+from bisaddle.methods.base import Counts, State
+from bisaddle.methods.double_loop import whole
 from bisaddle.methods.sampled import SampledMethod, SampledState, as_rate, step_keys
 from bisaddle.methods.stepped import BILEVEL_SADDLE, descend
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import Schedule
+
+_ABOUT = BILEVEL_SADDLE._replace(
+    complexity="eps^-4 samples to a gradient norm of eps, f strongly concave in y",
+    steps="K^(-1/2) for all, HZY22; alpha at most 2 / (mu_g + L_g)",
+    reference="HZY22",
+)
 
 
 class BlockState(SampledState):
@@ -29,15 +35,16 @@ class HessianState(BlockState):
     H: Array
 
 
-class _MultiBlock(SampledMethod[S]):
-    """What the two versions share: the lines of y, theta, z and x, on some of the blocks."""
+B = TypeVar("B", bound=BlockState)
+
+
+class _MultiBlock(SampledMethod[B]):
+    """What the two versions share: everything but how the linear systems are solved."""
 
     momentum: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "momentum"), kw_only=True)
-    blocks: int | None = eqx.field(static=True, default=None, kw_only=True)
-
-    def __check_init__(self):
-        if self.blocks is not None:
-            as_count(self.blocks, "blocks")
+    blocks: int | None = eqx.field(
+        static=True, converter=lambda n: None if n is None else whole("blocks")(n), default=None, kw_only=True
+    )
 
     def check_start(self, problem: Problem, start: Point) -> None:
         if self.blocks is None:
@@ -65,23 +72,29 @@ class _MultiBlock(SampledMethod[S]):
             return new
         return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
-    def advanced(self, problem: Problem, state: BlockState, mask: Array, f: tuple, u: PyTree, keys: Array):
-        """x, theta, y, z after the step; f = (f_x, f_theta, f_y), keys for g_theta and for g_theta_x."""
+    def solved(self, problem: Problem, state: B, mask: Array, f_theta: PyTree) -> tuple[PyTree, ...]:
+        """u, and what else the state keeps of the linear systems; `problem` has the sample for g_theta_theta."""
+        raise NotImplementedError
+
+    def step(self, problem: Problem, state: B) -> B:
         assert problem.y_set is not None
         x, theta, y = state.x, state.theta, state.y
         steps = self.steps.at(state.k)
-        f_x, _, f_y = f
-        m = self.block_count(theta)
-        share = m / (self.blocks or m)
+        keys = step_keys(state, 5)
+        g_hess, g, g_cross = (self.sampler.for_lower(problem, key) for key in keys[2:])
+        mask = self.chosen(keys[0], theta)
+        f_x, f_theta, f_y = oracle.upper_gradients(self.sampler.for_upper(problem, keys[1]), x, theta, y)
+        u, *rest = self.solved(g_hess, state, mask, f_theta)
         ascended = self.where(mask, trees.add_scaled(y, steps["sigma"], f_y), y)
         new_y = problem.y_set.prox(ascended, steps["sigma"])
-        g_theta = oracle.lower_gradient(self.sampler.for_lower(problem, keys[0]), x, theta)
+        g_theta = oracle.lower_gradient(g, x, theta)
         new_theta = self.where(mask, trees.add_scaled(theta, -steps["alpha"], g_theta), theta)
-        chosen_u = self.where(mask, u, trees.zeros_like(u))
-        cross = oracle.cross_product(self.sampler.for_lower(problem, keys[1]), x, theta, chosen_u)
-        D = trees.add_scaled(f_x, -share, cross)
+        cross = oracle.cross_product(g_cross, x, theta, self.where(mask, u, trees.zeros_like(u)))
+        m = self.block_count(theta)
+        D = trees.add_scaled(f_x, -m / (self.blocks or m), cross)
         z = trees.mix(self.momentum(state.k), D, state.z)
-        return descend(problem, x, steps["tau"], z), new_theta, new_y, z
+        x = descend(problem, x, steps["tau"], z)
+        return type(state)(state.k + 1, x, new_theta, new_y, u, state.key, z, *rest)
 
     @classmethod
     def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:
@@ -113,12 +126,7 @@ class MultiBlockV1(_MultiBlock[HessianState]):
     """
 
     averaging: Schedule = eqx.field(converter=lambda rate: as_rate(rate, "averaging"), kw_only=True)
-    about = BILEVEL_SADDLE._replace(
-        second_order="the Hessian of a block, inverted + 1 cross",
-        complexity="eps^-4 samples to a gradient norm of eps, f strongly concave in y",
-        steps="K^(-1/2) for all, HZY22; alpha at most 2 / (mu_g + L_g)",
-        reference="HZY22",
-    )
+    about = _ABOUT._replace(second_order="the Hessian of a block, inverted + 1 cross")
     needs = ("alpha", "tau", "sigma")
 
     def split(self, theta: PyTree) -> Array:
@@ -147,17 +155,11 @@ class MultiBlockV1(_MultiBlock[HessianState]):
         H = self.hessians(problem, state.x, state.theta)
         return self.keyed(state, HessianState, z=trees.zeros_like(state.x), H=H)
 
-    def step(self, problem: Problem, state: HessianState) -> HessianState:
-        x, theta, y = state.x, state.theta, state.y
-        keys = step_keys(state, 5)
-        mask = self.chosen(keys[0], theta)
-        f = oracle.upper_gradients(self.sampler.for_upper(problem, keys[1]), x, theta, y)
-        fresh = self.hessians(self.sampler.for_lower(problem, keys[2]), x, theta)
+    def solved(self, problem: Problem, state: HessianState, mask: Array, f_theta: PyTree) -> tuple[PyTree, Array]:
+        fresh = self.hessians(problem, state.x, state.theta)
         averaged = trees.mix(self.averaging(state.k), fresh, state.H)
         H = jnp.where(mask[:, None, None], averaged, state.H)
-        u = self.join(_solve(H, self.split(f[1]), problem.constants.mu_g), theta)
-        x, theta, y, z = self.advanced(problem, state, mask, f, u, keys[3:])
-        return HessianState(state.k + 1, x, theta, y, u, state.key, z, H)
+        return self.join(_solve(H, self.split(f_theta), problem.constants.mu_g), state.theta), H
 
     def counts(self, problem: Problem, state: HessianState) -> Counts:
         k = int(state.k)
@@ -192,27 +194,17 @@ class MultiBlockV2(_MultiBlock[BlockState]):
     Promises: |grad F| <= eps in eps^-4 m / |B| steps for f strongly concave in y  [HZY22].
     """
 
-    about = BILEVEL_SADDLE._replace(
-        complexity="eps^-4 samples to a gradient norm of eps, f strongly concave in y",
-        steps="K^(-1/2) for all, HZY22; alpha at most 2 / (mu_g + L_g)",
-        reference="HZY22",
-    )
+    about = _ABOUT
     needs = ("alpha", "eta", "tau", "sigma")
     each = Counts(gradients=2, hvps=1, cross_products=1, projections=2)
 
     def first(self, problem: Problem, state: State) -> BlockState:
         return self.keyed(state, BlockState, z=trees.zeros_like(state.x))
 
-    def step(self, problem: Problem, state: BlockState) -> BlockState:
-        x, theta, y, u = state.x, state.theta, state.y, state.w
-        keys = step_keys(state, 5)
-        mask = self.chosen(keys[0], theta)
-        f = oracle.upper_gradients(self.sampler.for_upper(problem, keys[1]), x, theta, y)
-        product = oracle.hessian_product(self.sampler.for_lower(problem, keys[2]), x, theta, u)
-        moved = trees.add_scaled(u, -self.steps.at(state.k)["eta"], trees.subtract(product, f[1]))
-        u = self.where(mask, self.shortened(problem, moved), u)
-        x, theta, y, z = self.advanced(problem, state, mask, f, u, keys[3:])
-        return BlockState(state.k + 1, x, theta, y, u, state.key, z)
+    def solved(self, problem: Problem, state: BlockState, mask: Array, f_theta: PyTree) -> tuple[PyTree]:
+        product = oracle.hessian_product(problem, state.x, state.theta, state.w)
+        moved = trees.add_scaled(state.w, -self.steps.at(state.k)["eta"], trees.subtract(product, f_theta))
+        return (self.where(mask, self.shortened(problem, moved), state.w),)
 
     def shortened(self, problem: Problem, u: PyTree) -> PyTree:
         """P_ball of every block."""

@@ -71,9 +71,10 @@ class NeumannMethod(SampledMethod[S]):
         q, N = self.series(problem)
         length_key, sample_key = jax.random.split(key)
 
+        samples = self.lower_samples(problem, sample_key)
+
         def contract(j, v):
-            sampled = self.sampler.for_lower(problem, jax.random.fold_in(sample_key, j))
-            return trees.add_scaled(v, -q, oracle.hessian_product(sampled, x, theta, v))
+            return trees.add_scaled(v, -q, oracle.hessian_product(samples(j), x, theta, v))
 
         def term(j, carry):
             v, total = carry

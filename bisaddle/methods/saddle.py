@@ -6,18 +6,11 @@ from typing import Any, ClassVar, TypeVar
 from jaxtyping import PyTree
 
 from bisaddle import oracle
-from bisaddle.methods.base import S, State, unaliased
+from bisaddle.methods.base import S
 from bisaddle.methods.stepped import SteppedMethod
 from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.trees import Number
-
-
-class CentredState(State):
-    """State with y0, the centre of the regularisation."""
-
-    y0: PyTree
-
 
 M = TypeVar("M", bound="SaddleMethod")
 
@@ -47,13 +40,6 @@ class SaddleMethod(SteppedMethod[S]):
         """tau = sigma = 1 / (lengths L), L the Lipschitz constant of (f_x, f_y)."""
         step = 1 / (cls.lengths * lipschitz(cls.name, constants))
         return cls(StepSizes(tau=step, sigma=step), **options)
-
-
-class CentredMethod(SaddleMethod[CentredState]):
-    """A method whose regularisation of y is towards where y began."""
-
-    def first(self, problem: Problem, state: State) -> CentredState:
-        return state.extended(CentredState, y0=unaliased(state.y))
 
 
 def gradients(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:

@@ -7,8 +7,9 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.methods.base import Counts, State
-from bisaddle.methods.saddle import CentredMethod, CentredState, SaddleMethod, gradients, numbers_of
-from bisaddle.methods.stepped import SADDLE, ascend
+from bisaddle.methods.descent_ascent import DescentAscent
+from bisaddle.methods.saddle import SaddleMethod, gradients, numbers_of
+from bisaddle.methods.stepped import SADDLE
 from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import Power, StepSizes
 from bisaddle.sets.base import Leaf, positive
@@ -19,7 +20,7 @@ from bisaddle.trees import Number
 MOST_ATOMS = 256
 
 
-class CGRPGA(CentredMethod):
+class CGRPGA(DescentAscent):
     """Conditional gradient in x, regularised projected gradient ascent in y (one-sided CG-RPGA).
 
         s  = argmin_{u in X} <f_x(x, y), u>,                       x+ = gamma s + (1 - gamma) x
@@ -41,14 +42,8 @@ class CGRPGA(CentredMethod):
     each = Counts(gradients=1, projections=1, lmos=1)
     takes_K = True
 
-    def step(self, problem: Problem, state: CentredState) -> CentredState:
-        x, y, y0 = state.x, state.y, state.y0
-        steps = self.steps.at(state.k)
-        f_x, f_y = gradients(problem, x, y)
-        s = problem.x_set.lmo(f_x)
-        x = trees.mix(steps["gamma"], s, x)
-        y = ascend(problem, y, steps["sigma"], trees.add_scaled(f_y, -steps["mu"], trees.subtract(y, y0)))
-        return CentredState(state.k + 1, x, None, y, None, y0)
+    def moved(self, problem: Problem, x: PyTree, steps: dict[str, Array], f_x: PyTree) -> PyTree:
+        return trees.mix(steps["gamma"], problem.x_set.lmo(f_x), x)
 
     @classmethod
     def from_constants(cls, constants: Constants, *, K: Number) -> "CGRPGA":
@@ -156,7 +151,7 @@ class SPFW(SaddleMethod[ActiveState]):
         if weights is None:
             x, y = trees.mix(jnp.minimum(1.0, self._length(gap, moves)), s, z)
             return ActiveState(state.k + 1, x, None, y, None, None, None, moves + 1)
-        scores = jnp.where(weights > 0, _dots(atoms, r), -jnp.inf)
+        scores = jnp.where(weights > 0, jax.vmap(lambda atom: trees.dot(atom, r))(atoms), -jnp.inf)
         v = jnp.argmax(scores)
         away_gap = scores[v] - trees.dot(r, z)
         away = away_gap > gap
@@ -199,15 +194,6 @@ class SPFW(SaddleMethod[ActiveState]):
         return cls(curvature=C, away=away, capacity=capacity)
 
 
-def _dots(atoms: PyTree, r: PyTree) -> Array:
-    """<atom, r> for every slot."""
-    return jax.vmap(lambda atom: trees.dot(atom, r))(atoms)
-
-
-def _equal(left: PyTree, right: PyTree) -> Array:
-    return jnp.all(jnp.stack([jnp.all(a == b) for a, b in zip(*map(jax.tree.leaves, (left, right)), strict=True)]))
-
-
 def _room_for(atoms: PyTree, weights: Array, s: PyTree) -> tuple[PyTree, Array, Array]:
     """(atoms that include s, its slot, the weights of z on them).
 
@@ -215,7 +201,8 @@ def _room_for(atoms: PyTree, weights: Array, s: PyTree) -> tuple[PyTree, Array, 
     with the one of the next least.
     """
     used = weights > 0
-    found = used & jax.vmap(lambda atom: _equal(atom, s))(atoms)
+    same = jax.tree.map(lambda rows, leaf: jnp.all(rows == leaf, axis=range(1, rows.ndim)), atoms, s)
+    found = used & jnp.all(jnp.stack(jax.tree.leaves(same)), axis=0)
     known, full = jnp.any(found), jnp.all(used)
     least = jnp.argmin(weights)
     slot = jnp.arange(weights.size)

@@ -1,5 +1,6 @@
 """What the methods with stochastic oracles share: a sampler, and a key in the state."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -86,6 +87,10 @@ class SampledMethod(SteppedMethod[S]):
     def check(self, problem: Problem) -> None:
         super().check(problem)
         self.sampler.check(problem)
+
+    def lower_samples(self, problem: Problem, key: Array) -> Callable[[Array], Problem]:
+        """The problem with a sample of g of its own for every t."""
+        return lambda t: self.sampler.for_lower(problem, jax.random.fold_in(key, t))
 
     def keyed(self, state: State, kind: type[Kept], **more: Any) -> Kept:
         """The state with the key of the seed, and the fields that this kind of state has besides."""

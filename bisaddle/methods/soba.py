@@ -1,5 +1,6 @@
 """SOBA and SABA: theta, w and x moved at once along directions that are sums over the data."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -79,12 +80,10 @@ class SOBA(_AtOnce[SampledState]):
 
 
 class MemoryState(SampledState):
-    """State with the last value of every direction on every block of data, and their means over the blocks."""
+    """State with the last directions of g and of f on every block of data, and their means over the blocks."""
 
-    lower_memory: PyTree
-    upper_memory: PyTree
-    lower_mean: PyTree
-    upper_mean: PyTree
+    memories: tuple[PyTree, PyTree]
+    means: tuple[PyTree, PyTree]
 
 
 class SABA(_AtOnce[MemoryState]):
@@ -118,36 +117,31 @@ class SABA(_AtOnce[MemoryState]):
             for batch in batches:
                 batch.blocks(problem.data)
 
-    def block_counts(self, problem: Problem) -> tuple[int, int]:
+    def block_counts(self, problem: Problem) -> list[int]:
         """The number of blocks of g and of f."""
-        lower, upper = (
-            batches[0].blocks(problem.data) if batches else 1 for batches in (self.sampler.lower, self.sampler.upper)
-        )
+        sampled = (self.sampler.lower, self.sampler.upper)
+        return [batches[0].blocks(problem.data) if batches else 1 for batches in sampled]
+
+    def directions(self, problem: Problem, state: State) -> tuple[Callable[[Array], tuple], Callable[[Array], tuple]]:
+        """Those of g and those of f, as functions of the block."""
+        lower = lambda i: lower_parts(with_block(problem, self.sampler.lower, i), state)
+        upper = lambda i: upper_parts(with_block(problem, self.sampler.upper, i), state)
         return lower, upper
 
-    def lower_at(self, problem: Problem, state: State, i: Array) -> tuple:
-        return lower_parts(with_block(problem, self.sampler.lower, i), state)
-
-    def upper_at(self, problem: Problem, state: State, i: Array) -> tuple:
-        return upper_parts(with_block(problem, self.sampler.upper, i), state)
-
     def first(self, problem: Problem, state: State) -> MemoryState:
-        n_lower, n_upper = self.block_counts(problem)
-        lower = lax.map(lambda i: self.lower_at(problem, state, i), jnp.arange(n_lower))
-        upper = lax.map(lambda i: self.upper_at(problem, state, i), jnp.arange(n_upper))
-        means = jax.tree.map(lambda rows: jnp.mean(rows, axis=0), {"lower_mean": lower, "upper_mean": upper})
-        return self.keyed(state, MemoryState, lower_memory=lower, upper_memory=upper, **means)
+        counts = map(jnp.arange, self.block_counts(problem))
+        memories = tuple(map(lax.map, self.directions(problem, state), counts))
+        means = jax.tree.map(lambda rows: jnp.mean(rows, axis=0), memories)
+        return self.keyed(state, MemoryState, memories=memories, means=means)
 
     def step(self, problem: Problem, state: MemoryState) -> MemoryState:
-        n_lower, n_upper = self.block_counts(problem)
-        lower_key, upper_key = step_keys(state, 2)
-        i, j = jax.random.randint(lower_key, (), 0, n_lower), jax.random.randint(upper_key, (), 0, n_upper)
-        lower, *lower_rest = _saga(self.lower_at(problem, state, i), state.lower_memory, state.lower_mean, i, n_lower)
-        upper, *upper_rest = _saga(self.upper_at(problem, state, j), state.upper_memory, state.upper_mean, j, n_upper)
+        counts = self.block_counts(problem)
+        drawn = [jax.random.randint(key, (), 0, n) for key, n in zip(step_keys(state, 2), counts, strict=True)]
+        fresh = [at(i) for at, i in zip(self.directions(problem, state), drawn, strict=True)]
+        reduced = map(_saga, fresh, state.memories, state.means, drawn, counts)
+        (lower, upper), memories, means = zip(*reduced, strict=True)
         x, theta, w = self.moved(problem, state, lower, upper)
-        (lower_memory, lower_mean), (upper_memory, upper_mean) = lower_rest, upper_rest
-        memories = (lower_memory, upper_memory, lower_mean, upper_mean)
-        return MemoryState(state.k + 1, x, theta, None, w, state.key, *memories)
+        return MemoryState(state.k + 1, x, theta, None, w, state.key, memories, means)
 
     def counts(self, problem: Problem, state: MemoryState) -> Counts:
         n_lower, n_upper = self.block_counts(problem)

@@ -65,7 +65,7 @@ class SteppedMethod(Method[S]):
         return self.each
 
     def counts(self, problem: Problem, state: S) -> Counts:
-        return self.per_step(problem).times(int(state.k))._replace(**state.counted)
+        return Counts(*(int(state.k) * calls for calls in self.per_step(problem)))._replace(**state.counted)
 
     @classmethod
     def rule(cls, problem: Problem, K: float, nu: float) -> dict[str, Any]:

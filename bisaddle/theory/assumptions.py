@@ -1,6 +1,7 @@
 """check_assumptions: evidence for or against each assumption, from samples, with a witness where one fails  [AYH25]."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from bisaddle import oracle, trees
 from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Point, Problem
 from bisaddle.theory.norms import derivative_norms, operator_norm, unit
-from bisaddle.theory.sampling import Samples, bare, pick, sampled
+from bisaddle.theory.sampling import Samples, bare, diameters, pick, sampled
 from bisaddle.theory.spectrum import lower_ends, lower_spectrum, upper_ends
 
 # a derivative that grows by more than this when theta goes ten times as far is not Lipschitz over all theta
@@ -71,34 +72,31 @@ def check_assumptions(problem: Problem, key: Array, point: Point, *, samples: in
     check_problem_at(problem, point)
     if samples < 2:
         raise ValueError(f"check_assumptions needs samples >= 2, given {samples}")
-    problem = bare(problem)
-    taken = sampled(problem, key, point, int(samples))
-    findings = [_finite(problem, taken.points)]
-    if findings[0].verdict == "fails":  # nothing else can be computed
-        return AssumptionReport(tuple(findings), int(samples))
-    if problem.lower is not None:
-        findings.append(_strongly_convex(taken))
-    if problem.y_set is not None:
-        findings.append(_concave(problem, taken.points, key))
-    findings.append(_lipschitz(problem, taken, key))
-    if problem.lower is not None:
-        findings.append(_bounded(taken))
-    findings.append(_compact(problem, point))
-    return AssumptionReport(tuple(findings), int(samples))
+    return AssumptionReport(tuple(_findings(bare(problem), key, point, int(samples), quick=False)), int(samples))
 
 
 def quick_check(problem: Problem, point: Point) -> AssumptionReport:
     """The cheap form that solve(..., check=True) runs: finite values, curvature of g, concavity in y, at 4 points."""
     check_problem_at(problem, point)
-    problem, key = bare(problem), jax.random.key(0)
-    taken = sampled(problem, key, point, 4)
-    findings = [_finite(problem, taken.points)]
-    if findings[0].verdict != "fails":
-        if problem.lower is not None:
-            findings.append(_curvature_seen(taken))
-        if problem.y_set is not None:
-            findings.append(_concave(problem, taken.points, key))
-    return AssumptionReport(tuple(findings), 4)
+    return AssumptionReport(tuple(_findings(bare(problem), jax.random.key(0), point, 4, quick=True)), 4)
+
+
+def _findings(problem: Problem, key: Array, point: Point, samples: int, quick: bool) -> Iterator[Finding]:
+    taken = sampled(problem, key, point, samples)
+    finite = _finite(problem, taken.points)
+    yield finite
+    if finite.verdict == "fails":  # nothing else can be computed
+        return
+    if problem.lower is not None:
+        yield _curvature_seen(taken) if quick else _strongly_convex(taken)
+    if problem.y_set is not None:
+        yield _concave(problem, taken.points, key)
+    if quick:
+        return
+    yield _lipschitz(problem, taken, key)
+    if problem.lower is not None:
+        yield _bounded(taken)
+    yield _compact(problem, point)
 
 
 @jax.jit
@@ -121,31 +119,26 @@ def _finite(problem: Problem, points: Point) -> Finding:
     return Finding("finite values", "fails", evidence, {"x": where.x, "theta": where.theta, "y": where.y})
 
 
-def _too_flat(least: float, most: float, size: int, dtype) -> bool:
-    return not least > 10 * size**0.5 * float(jnp.finfo(dtype).eps) * abs(most)
-
-
 def _strongly_convex(taken: Samples) -> Finding:
     found = lower_spectrum(taken, tolerance=1e-2)
-    if _too_flat(found.mu_g, found.L_g, taken.kernels.theta.size, taken.kernels.dtype):
-        evidence = f"g_theta_theta has the eigenvalue {found.mu_g:.3g} (largest: {found.L_g:.3g}); add a ridge term"
-        witness = {"x": found.mu_point.x, "theta": found.mu_point.theta, "direction": found.mu_direction}
-        return Finding(STRONGLY_CONVEX, "fails", evidence, witness)
-    evidence = f"eigenvalues within [{found.mu_g:.4g}, {found.L_g:.4g}] at {found.tried} points, {found.hvps} products"
-    return Finding(STRONGLY_CONVEX, "supported", evidence)
+    witness = {"x": found.mu_point.x, "theta": found.mu_point.theta, "direction": found.mu_direction}
+    spent = f"{found.tried} points, {found.hvps} products"
+    return _curvature(taken, found.mu_g, found.L_g, "the eigenvalue", spent, witness)
 
 
 def _curvature_seen(taken: Samples) -> Finding:
     lows, highs = np.array([lower_ends(taken.kernels, x, theta) for x, theta, _ in taken.places]).T
-    i, largest = int(np.argmin(lows)), np.max(highs)
-    if _too_flat(lows[i], largest, taken.kernels.theta.size, taken.kernels.dtype):
-        evidence = (
-            f"g_theta_theta has an eigenvalue of at most {lows[i]:.3g} (largest: {largest:.3g}); add a ridge term"
-        )
-        where = taken.point(i)
-        return Finding(STRONGLY_CONVEX, "fails", evidence, {"x": where.x, "theta": where.theta})
-    evidence = f"eigenvalues within [{lows[i]:.4g}, {largest:.4g}] at {len(lows)} points"
-    return Finding(STRONGLY_CONVEX, "supported", evidence)
+    i = int(np.argmin(lows))
+    witness = {"x": taken.point(i).x, "theta": taken.point(i).theta}
+    return _curvature(taken, lows[i], np.max(highs), "an eigenvalue of at most", f"{len(lows)} points", witness)
+
+
+def _curvature(taken: Samples, least: float, most: float, seen: str, spent: str, witness: dict[str, Any]) -> Finding:
+    rounding = 10 * taken.kernels.theta.size**0.5 * float(jnp.finfo(taken.kernels.dtype).eps) * abs(most)
+    if least > rounding:
+        return Finding(STRONGLY_CONVEX, "supported", f"eigenvalues within [{least:.4g}, {most:.4g}] at {spent}")
+    evidence = f"g_theta_theta has {seen} {least:.3g} (largest: {most:.3g}); add a ridge term"
+    return Finding(STRONGLY_CONVEX, "fails", evidence, witness)
 
 
 @jax.jit
@@ -253,11 +246,9 @@ def _bounded(taken: Samples) -> Finding:
 
 
 def _compact(problem: Problem, point: Point) -> Finding:
-    diameters = {"D_X": float(problem.x_set.diameter(point.x))}
-    if problem.y_set is not None:
-        diameters["D_Y"] = float(problem.y_set.diameter(point.y))
-    fine = all(np.isfinite(value) for value in diameters.values())
-    evidence = ", ".join(f"{name} = {value:.4g}" for name, value in diameters.items())
+    found = diameters(problem, point)
+    fine = all(np.isfinite(value) for value in found.values())
+    evidence = ", ".join(f"{name} = {value:.4g}" for name, value in found.items())
     return Finding("2.4 compact sets", "supported" if fine else "fails", evidence)
 
 

@@ -4,12 +4,12 @@ import dataclasses
 import math
 
 from bisaddle.oracle.implicit import Implicit, norm
-from bisaddle.oracle.kernels import Kernels, Vector
+from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.theory.constants import (
-    Smoothness,
+    EVERY,
     Start,
     Tracking,
     constants_of,
@@ -20,8 +20,6 @@ from bisaddle.theory.constants import (
 )
 from bisaddle.theory.steps import Plan, check_eps, check_K, check_method, order_of, regime_of, steps_for
 from bisaddle.trees import Number
-
-_ALL = tuple(name for name, _ in Constants().items() if name != "mu_y")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,11 +95,10 @@ def bound(
         method, steps = steps.method if method is None else method, steps.steps
     if method not in ("opf", "fp"):
         raise ValueError(f'bound needs method="opf" (Theorem 5.1) or "fp" (Theorem 5.4), given {method!r}')
-    check_problem_at(problem, start)
     for name, value in (("drop", drop), ("gradient", gradient)):
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"{name} must be finite and >= 0, given {value}")
-    return _bound(_setting(problem, start, drop, gradient), steps, check_K(K), method)
+    return _bound(_Setting(problem, start, drop, gradient), steps, check_K(K), method)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,17 +133,13 @@ def iterations_for(
     check_method(method)
     eps = check_eps(eps)
     regime = regime_of(problem, method, regime)
-    has_lower = not (isinstance(problem, Problem) and problem.lower is None)
-    c = constants_of(problem, ("mu_g", "L_g") if has_lower and method != "morbit" else ())
-    kappa = c["L_g"] / c["mu_g"] if has_lower and method != "morbit" else 1.0
-    order = order_of(kappa, eps, method, regime)
+    c = constants_of(problem, () if method == "morbit" else ("mu_g", "L_g"))
+    order = order_of(c["L_g"] / c["mu_g"], eps, method, regime)
     if start is None:
         return Iterations(order, None, method, regime)
     if not isinstance(problem, Problem) or method == "morbit":
         raise ValueError('iterations_for with a start needs a Problem and method="opf" or "fp"; leave start out')
-    check_problem_at(problem, start)
-    constants_of(problem, _ALL, start)  # what is missing is named now, not taken for steps outside the theorem
-    setting = _setting(problem, start, drop)
+    setting = _Setting(problem, start, drop)
 
     def enough(K: int) -> bool:
         plan = steps_for(problem, method, K=K, regime=regime, tau=tau)
@@ -166,22 +159,44 @@ def iterations_for(
     return Iterations(order, float(high), method, regime)
 
 
-@dataclasses.dataclass(frozen=True)
 class _Setting:
-    """A problem and where a run begins; theta, the start's own; at, the lower level solved there."""
+    """A problem and where a run begins, with the constants of the one and the lower level solved at the other.
 
-    problem: Problem
-    start: Point
-    theta: Vector
-    at: Implicit
-    drop: Number | None
-    gradient: Number | None
+    steepest: sup |grad_x L| over X x Y, by the Lipschitz constants from the start.
+    """
 
+    def __init__(self, problem: Problem, start: Point, drop: Number | None = None, gradient: Number | None = None):
+        check_problem_at(problem, start)
+        c = self.c = constants_of(problem, EVERY, start)
+        self.smooth = derive_smoothness(c)
+        kernels = Kernels(problem, start)
+        x, self.theta, y = kernels.flat(start)
+        self.at = Implicit(kernels, x, self.theta, y)
+        self.steepest = norm(self.at.Gx) + self.smooth.L_L1 * c["D_X"] + self.smooth.L_L2 * c["D_Y"]
+        self.drop = c["D_X"] * self.steepest if drop is None else float(drop)
+        self.gradient = gradient
 
-def _setting(problem: Problem, start: Point, drop: Number | None, gradient: Number | None = None) -> _Setting:
-    kernels = Kernels(problem, start)
-    x, theta, y = kernels.flat(start)
-    return _Setting(problem, start, theta, Implicit(kernels, x, theta, y), drop, gradient)
+    def errors(self, t: Tracking, sigma: float) -> Start:
+        theta_error = w_error = y_error = 0.0
+        kernels, y = self.at.kernels, self.at.y
+        if kernels.has_lower:
+            theta_error = norm(self.theta - self.at.theta)
+            w_error = norm(self.theta - self.at.w)  # both methods start with w_0 = theta_0
+        if kernels.y_set is not None:
+            ahead = kernels.y_set.prox(y + sigma * self.at.upper.f_y, sigma)
+            y_error = min(norm(y - ahead) / (1 - t.rho_D), self.c["D_Y"])
+        return Start(theta_error, w_error, y_error, self.drop)
+
+    def direction(self, t: Tracking, gamma: float, begin: Start) -> float:
+        """M >= |Gx_k| and |grad_x L|: the gradient plus the largest error that Lemma 4.8 allows at any k."""
+        if self.gradient is not None:
+            return float(self.gradient)
+        c, smooth = self.c, self.smooth
+        moved = gamma * c["D_X"]
+        theta_error = begin.theta_error + moved * smooth.L_theta * t.beta / (1 - t.beta)
+        w_error = t.rho * begin.w_error + t.C_tilde * theta_error / (1 - t.rho)
+        w_error += t.rho / (1 - t.rho) * (smooth.C_v1 * moved + smooth.C_v2 * c["D_Y"])
+        return self.steepest + t.C_tilde_2 * theta_error + c["C_thetax"] * w_error
 
 
 def start_errors(problem: Problem, steps: StepSizes, start: Point, drop: Number | None = None) -> Start:
@@ -189,50 +204,14 @@ def start_errors(problem: Problem, steps: StepSizes, start: Point, drop: Number 
 
     |y_0 - y*_mu(x_0)| <= |y_0 - y+| / (1 - rho_D), y+ one exact ascent step from y_0, since the step contracts.
     """
-    check_problem_at(problem, start)
-    c = constants_of(problem, _ALL, start)
-    smooth, step = derive_smoothness(c), step_numbers(steps)
-    setting = _setting(problem, start, drop)
-    return _start(setting, c, smooth, derive_tracking(c, smooth, step), step)
-
-
-def _start(s: _Setting, c: dict[str, float], smooth: Smoothness, t: Tracking, step: dict[str, float]) -> Start:
-    theta_error = w_error = y_error = 0.0
-    if s.problem.lower is not None:
-        theta_error = norm(s.theta - s.at.theta)
-        w_error = norm(s.theta - s.at.w)  # both methods start with w_0 = theta_0
-    y_set = s.at.kernels.y_set
-    if y_set is not None:
-        ahead = y_set.prox(s.at.y + step["sigma"] * s.at.upper.f_y, step["sigma"])
-        y_error = norm(s.at.y - ahead) / (1 - t.rho_D)
-        y_error = min(y_error, c["D_Y"])
-    drop = c["D_X"] * _gradient(s, c, smooth) if s.drop is None else float(s.drop)
-    return Start(theta_error, w_error, y_error, drop)
-
-
-def _gradient(s: _Setting, c: dict[str, float], smooth: Smoothness) -> float:
-    """sup |grad_x L| over X x Y, by the Lipschitz constants from the start."""
-    return norm(s.at.Gx) + smooth.L_L1 * c["D_X"] + smooth.L_L2 * c["D_Y"]
-
-
-def _direction(
-    s: _Setting, c: dict[str, float], smooth: Smoothness, t: Tracking, step: dict[str, float], begin: Start
-) -> float:
-    """M >= |Gx_k| and |grad_x L|: the gradient plus the largest error that Lemma 4.8 allows at any k."""
-    if s.gradient is not None:
-        return float(s.gradient)
-    moved = step["gamma"] * c["D_X"]
-    theta_error = begin.theta_error + moved * smooth.L_theta * t.beta / (1 - t.beta)
-    w_error = t.rho * begin.w_error + t.C_tilde * theta_error / (1 - t.rho)
-    w_error += t.rho / (1 - t.rho) * (smooth.C_v1 * moved + smooth.C_v2 * c["D_Y"])
-    return _gradient(s, c, smooth) + t.C_tilde_2 * theta_error + c["C_thetax"] * w_error
+    s, step = _Setting(problem, start, drop), step_numbers(steps)
+    return s.errors(derive_tracking(s.c, s.smooth, step), step["sigma"])
 
 
 def _bound(s: _Setting, steps: StepSizes, K: int, method: str) -> Bound:
-    c = constants_of(s.problem, _ALL, s.start)
-    smooth, step = derive_smoothness(c), step_numbers(steps)
+    c, smooth, step = s.c, s.smooth, step_numbers(steps)
     t = derive_tracking(c, smooth, step)
-    begin = _start(s, c, smooth, t, step)
+    begin = s.errors(t, step["sigma"])
     total = derive_sums(c, smooth, t, step, begin)
     gamma, mu, sigma, tau = step["gamma"], step["mu"], step["sigma"], step["tau"]
     if not gamma > 0 or (method == "fp" and not tau > 0):
@@ -245,7 +224,7 @@ def _bound(s: _Setting, steps: StepSizes, K: int, method: str) -> Bound:
             "regularisation, mu D_Y^2 / (2 gamma K)": mu * c["D_Y"] ** 2 / (2 * gamma * K),
         }
     else:
-        M = _direction(s, c, smooth, t, step, begin)
+        M = s.direction(t, gamma, begin)
         # the proof wants tau <= 1 / (2 L_L2 Gamma_2 + L_fmu gamma); a longer one costs its excess, as A_k <= tau M
         excess = max(0.0, 2 * smooth.L_L2 * total.Gamma_2 + t.L_fmu * gamma - 1 / tau)
         x_terms = {
@@ -257,7 +236,7 @@ def _bound(s: _Setting, steps: StepSizes, K: int, method: str) -> Bound:
             "tau beyond 1 / (2 L_L2 Gamma_2 + L_fmu gamma)": excess * tau * M**2,
         }
     y_terms = {}
-    if s.problem.y_set is not None:
+    if s.at.kernels.y_set is not None:
         y_sum, theta_sum = 1 / (1 - t.rho_D), 1 / (1 - t.beta)
         y_terms = {
             "y at the start, 2 |y_0 - y*_mu(x_0)| / (sigma (1 - rho_D) K)": 2 * begin.y_error * y_sum / (sigma * K),

@@ -12,6 +12,8 @@ from bisaddle.schedules import Constant, StepSizes
 
 _LOWER = ("L_xtheta", "L_thetax", "L_thetatheta", "L_thetay", "L_ytheta", "C_thetax", "L_g_thetax", "L_g_thetatheta")
 _ASCENT = ("L_xy", "L_thetay", "L_yx", "L_ytheta", "L_yy")
+EVERY = tuple(name for name, _ in Constants().items() if name != "mu_y")  # an unknown mu_y is 0
+_NOT_OF_SETS = tuple(name for name in EVERY if name not in ("D_X", "D_Y"))
 _MOST = 1 + 1e-12  # a step size may exceed its limit by rounding
 
 
@@ -130,8 +132,7 @@ def constants_of(given: Constants | Problem, needed: tuple[str, ...], point: Poi
 
 def smoothness(given: Constants | Problem) -> Smoothness:
     """Lipschitz constants of theta*, v, grad L and y*_mu  [AYH25, Lemmas 2.1, 2.2, 4.3]."""
-    needed = tuple(name for name, _ in Constants().items() if name not in ("mu_y", "D_X", "D_Y"))
-    return derive_smoothness(constants_of(given, needed))
+    return derive_smoothness(constants_of(given, _NOT_OF_SETS))
 
 
 def derive_smoothness(c: dict[str, float]) -> Smoothness:
@@ -172,8 +173,7 @@ def tracking(given: Constants | Problem, steps: StepSizes) -> Tracking:
 
     Needs: alpha, eta <= 2 / (mu_g + L_g); sigma < 2 / (L_yy + mu) and mu + mu_y > 0, so that the ascent contracts.
     """
-    needed = tuple(name for name, _ in Constants().items() if name not in ("mu_y", "D_X", "D_Y"))
-    c = constants_of(given, needed)
+    c = constants_of(given, _NOT_OF_SETS)
     return derive_tracking(c, derive_smoothness(c), step_numbers(steps))
 
 
@@ -209,8 +209,7 @@ def sums(given: Constants | Problem, steps: StepSizes, start: Start) -> Sums:
     Every sum over k is a convolution of geometric sequences, and the sum of a convolution is at most the product of the
     sums (Lemma 8.1).
     """
-    needed = tuple(name for name, _ in Constants().items() if name != "mu_y" and name != "D_Y")
-    c = constants_of(given, needed)
+    c = constants_of(given, (*_NOT_OF_SETS, "D_X"))
     smooth = derive_smoothness(c)
     step = step_numbers(steps)
     return derive_sums(c, smooth, derive_tracking(c, smooth, step), step, start)

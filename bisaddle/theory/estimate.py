@@ -6,13 +6,13 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
 from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.theory.norms import POWER_STEPS, VARIABLES, derivative_norms, operator_norm, unit
-from bisaddle.theory.sampling import bare, sampled
+from bisaddle.theory.sampling import bare, diameters, sampled
 from bisaddle.theory.spectrum import lower_spectrum, upper_ends
 from bisaddle.trees import Number
 
@@ -59,7 +59,7 @@ def estimate_constants(
         raise ValueError(f"tolerance must lie in (0, 1), given {tolerance}")
     known, problem = problem.constants, bare(problem)
     taken = sampled(problem, key, point, int(samples))
-    found, how, exact, hvps, converged = {}, {}, {}, 0, True
+    found, how, hvps, converged = {}, {}, 0, True
     if problem.lower is not None and (known.mu_g is None or known.L_g is None):
         ends = lower_spectrum(taken, tolerance=float(tolerance))
         hvps = ends.hvps
@@ -68,9 +68,10 @@ def estimate_constants(
                 f"the lower function must be strongly convex in theta, given a Hessian with eigenvalue "
                 f"{ends.mu_g:.3g}; theory.check_assumptions shows where; add a ridge term"
             )
-        converged = max(ends.mu_residual / ends.mu_g, ends.L_residual / ends.L_g) <= float(tolerance)
         found |= {"mu_g": ends.mu_g, "L_g": ends.L_g}
-        for name, residual in (("mu_g", ends.mu_residual / ends.mu_g), ("L_g", ends.L_residual / ends.L_g)):
+        residuals = {"mu_g": ends.mu_residual / ends.mu_g, "L_g": ends.L_residual / ends.L_g}
+        converged = max(residuals.values()) <= float(tolerance)
+        for name, residual in residuals.items():
             how[name] = f"Lanczos over {ends.tried} points, {hvps} products in all, relative residual {residual:.1e}"
     pairs = f"{samples} points and {samples - 1} pairs"
     for name, value in jax.device_get(_measure(problem, taken.points)).items():
@@ -84,31 +85,21 @@ def estimate_constants(
         L_yy = found["L_yy"] = float(np.max([found["L_yy"], *highs]))
         found["mu_y"] = 0.0 if np.min(lows) <= 1e-8 * L_yy else min(float(np.min(lows)), L_yy)
         how["mu_y"] = f"Lanczos on -f_yy at {samples} points"
-    exact["D_X"] = float(problem.x_set.diameter(point.x))
-    if problem.y_set is not None:
-        exact["D_Y"] = float(problem.y_set.diameter(point.y))
-    return Estimates(*_merged(known, found, how, exact), hvps, converged)
+    return Estimates(*_merged(known, found, how, diameters(problem, point)), hvps, converged)
 
 
 def _merged(known: Constants, found: dict, how: dict, exact: dict) -> tuple[Constants, dict[str, str]]:
-    values, origin = {}, []
-    for name, value in known.items():
-        if value is not None:
-            values[name] = value
-            origin.append((name, known.origin_of(name)))
-        elif name in exact:
-            values[name] = exact[name]
-            origin.append((name, "exact"))
-        elif name in found:
-            values[name] = found[name]
-            origin.append((name, "estimated"))
+    given = {name: value for name, value in known.items() if value is not None}
+    values = found | exact | given
+    origins: dict = dict.fromkeys(found, "estimated") | dict.fromkeys(exact, "exact")
+    origins |= {name: known.origin_of(name) for name in given}
     # a sampled end may cross one that was given
     for low, high in (("mu_g", "L_g"), ("mu_y", "L_yy")):
         if low in values and high in values and values[low] > values[high]:
-            changed = low if dict(origin)[low] == "estimated" else high
-            values[changed] = values[high if changed == low else low]
-    estimated = {name for name, kind in origin if kind == "estimated"}
-    return Constants(**values, origin=tuple(origin)), {name: text for name, text in how.items() if name in estimated}
+            changed, kept = (low, high) if origins[low] == "estimated" else (high, low)
+            values[changed] = values[kept]
+    in_order = tuple((name, origins[name]) for name, _ in known.items() if name in values)
+    return Constants(**values, origin=in_order), {n: text for n, text in how.items() if origins[n] == "estimated"}
 
 
 def _bend(problem: Problem, product, point: Point, key: Array) -> Array:
@@ -174,19 +165,16 @@ def _quotients(problem: Problem, first: Point, second: Point) -> dict[str, Array
                 found[f"L_{VARIABLES[row]}{VARIABLES[column]}"] = change / safe
     if problem.lower is not None:
         for name, product in (("L_g_thetax", oracle.cross_product), ("L_g_thetatheta", oracle.hessian_product)):
-            sizes = [
-                _operator_change(problem, product, first, Point(x, theta, first.y))
-                for x, theta in ((second.x, first.theta), (first.x, second.theta))
-            ]
-            found[name] = jnp.maximum(*sizes)
+            moves = ((second.x, first.theta), (first.x, second.theta))
+            found[name] = jnp.maximum(*(_operator_change(problem, product, first, *move) for move in moves))
     return found
 
 
-def _operator_change(problem: Problem, product, first: Point, second: Point) -> Array:
-    """|A(first) - A(second)| / (|dx| + |dtheta|) for A = g_theta_x or g_theta_theta"""
+def _operator_change(problem: Problem, product, first: Point, x: PyTree, theta: PyTree) -> Array:
+    """|A(first) - A(x, theta)| / (|dx| + |dtheta|) for A = g_theta_x or g_theta_theta"""
 
     def change(w):
-        return trees.subtract(product(problem, first.x, first.theta, w), product(problem, second.x, second.theta, w))
+        return trees.subtract(product(problem, first.x, first.theta, w), product(problem, x, theta, w))
 
-    length = trees.norm(trees.subtract(second.x, first.x)) + trees.norm(trees.subtract(second.theta, first.theta))
+    length = trees.norm(trees.subtract(x, first.x)) + trees.norm(trees.subtract(theta, first.theta))
     return operator_norm(change, first.theta) / jnp.where(length > 0, length, jnp.inf)

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from bisaddle import trees
 from bisaddle.oracle.validate import check_problem_at
 from bisaddle.problem import Constants, Point, Problem
-from bisaddle.theory.sampling import bare, sampled
+from bisaddle.theory.sampling import bare, diameters, sampled
 
 # second derivatives are formed as matrices
 LARGEST = 5000
@@ -35,7 +36,7 @@ def exact_constants(problem: Problem, point: Point) -> Constants:
     and D_X, D_Y. Quadratic is tested at four points. Raises ValueError if neither is: use estimate_constants.
     """
     check_problem_at(problem, point)
-    sizes = [sum(leaf.size for leaf in jax.tree.leaves(part)) for part in (point.x, point.theta, point.y)]
+    sizes = [trees.size(part) for part in (point.x, point.theta, point.y)]
     if sum(sizes) > LARGEST:
         raise ValueError(
             f"exact_constants forms matrices of order {sum(sizes)}, more than {LARGEST}; use estimate_constants"
@@ -50,9 +51,7 @@ def exact_constants(problem: Problem, point: Point) -> Constants:
             "exact_constants needs f or g quadratic, given second derivatives that change from point to point; "
             "use theory.estimate_constants"
         )
-    found = {"D_X": float(problem.x_set.diameter(point.x))}
-    if problem.y_set is not None:
-        found["D_Y"] = float(problem.y_set.diameter(point.y))
+    found = diameters(problem, point)
     cuts = np.cumsum(sizes)
     part = {name: slice(end - size, end) for name, end, size in zip(("x", "theta", "y"), cuts, sizes, strict=True)}
     if problem.lower is not None and g_quadratic:

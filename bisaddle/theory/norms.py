@@ -1,6 +1,7 @@
 """Norms of the derivatives of f and g at a point, inside a program, by power iteration."""
 
 from collections.abc import Callable
+from itertools import combinations_with_replacement
 
 import jax
 import jax.numpy as jnp
@@ -32,19 +33,15 @@ def derivative_norms(problem: Problem, point: Point) -> dict[str, Array]:
     at = (point.x, point.theta, point.y)
     present = [i for i, part in enumerate(at) if part is not None]
     found = {}
-    for row in present:
-        for column in present:
-            name = f"L_{VARIABLES[row]}{VARIABLES[column]}"
-            if column < row:  # f_xy is the transpose of f_yx
-                found[name] = found[f"L_{VARIABLES[column]}{VARIABLES[row]}"]
-                continue
+    for row, column in combinations_with_replacement(present, 2):
 
-            def gradient(value, row=row, column=column):
-                moved = [value if i == column else part for i, part in enumerate(at)]
-                return oracle.upper_gradients(problem, *moved)[row]
+        def gradient(value, row=row, column=column):
+            moved = [value if i == column else part for i, part in enumerate(at)]
+            return oracle.upper_gradients(problem, *moved)[row]
 
-            along = lambda e, g=gradient, c=column: jax.jvp(g, (at[c],), (e,))[1]
-            found[name] = operator_norm(along, at[column])
+        along = lambda e, g=gradient, c=column: jax.jvp(g, (at[c],), (e,))[1]
+        a, b = VARIABLES[row], VARIABLES[column]
+        found[f"L_{a}{b}"] = found[f"L_{b}{a}"] = operator_norm(along, at[column])  # f_xy is the transpose of f_yx
     if problem.lower is not None:
         cross = lambda w: oracle.cross_product(problem, point.x, point.theta, w)
         found["C_thetax"] = operator_norm(cross, point.theta)

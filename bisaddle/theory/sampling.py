@@ -65,6 +65,12 @@ def bare(problem: Problem) -> Problem:
     return dataclasses.replace(problem, constants=Constants())
 
 
+def diameters(problem: Problem, point: Point) -> dict[str, float]:
+    """D_X, and D_Y with a max player."""
+    found = {"D_X": float(problem.x_set.diameter(point.x))}
+    return found if problem.y_set is None else found | {"D_Y": float(problem.y_set.diameter(point.y))}
+
+
 def sampled(problem: Problem, key: Array, point: Point, count: int) -> Samples:
     """The given point and count - 1 others: x in X, y in Y, theta between theta*(x) and the given one.
 

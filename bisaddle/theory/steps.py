@@ -135,50 +135,39 @@ def steps_for(
     c, has_lower, has_ascent = basics(given, method, regime)
     kappa = c["L_g"] / c["mu_g"]
     K = check_K(order_of(kappa, float(check_eps(eps)), method, regime) if K is None else K)
-    numbers = _upper_steps(kappa, float(K), method, regime, float(nu), None if tau is None else float(tau))
-    numbers["gamma"] = min(numbers.get("gamma", 1.0), 1.0)
-    if method == "morbit":
-        del numbers["gamma"]
-    elif has_lower:
-        numbers["alpha"] = numbers["eta"] = 2 / (c["mu_g"] + c["L_g"])
-    if has_ascent and method != "morbit":
-        numbers["sigma"] = _sigma(c, numbers["mu"], regime)
+    found = powers(kappa, method, regime, float(nu), None if tau is None else float(tau))
+    numbers = {name: scale * float(K) ** exponent for name, (scale, exponent) in found.items()}
+    if method != "morbit":
+        numbers["gamma"] = min(numbers["gamma"], 1.0)
+        if has_lower:
+            numbers["alpha"] = numbers["eta"] = 2 / (c["mu_g"] + c["L_g"])
+        if has_ascent:
+            mu = numbers.setdefault("mu", 0.0)
+            # the proof of Corollary 5.6 puts the modulus of f in the place of mu
+            strength = c["mu_y"] if regime == "strongly-concave" else mu
+            numbers["sigma"] = 1 / mu if regime == "experiment" else 2 / (c["L_yy"] + 2 * strength)
     if not has_ascent:
-        numbers.pop("mu", None)
-        numbers.pop("sigma", None)
+        numbers = {name: value for name, value in numbers.items() if name not in ("mu", "sigma")}
     return Plan(StepSizes(**numbers), PROMISES[method, regime], method, regime, K)
-
-
-def _upper_steps(kappa: float, K: float, method: str, regime: str, nu: float, tau: float | None) -> dict[str, float]:
-    """gamma, mu and tau, before gamma is capped."""
-    numbers = {name: scale * K**exponent for name, (scale, exponent) in powers(kappa, method, regime, nu, tau).items()}
-    return numbers | ({"mu": 0.0} if regime == "strongly-concave" else {})
 
 
 def powers(kappa: float, method: str, regime: str, nu: float, tau: float | None) -> dict[str, tuple[float, float]]:
     """name -> (scale, exponent) of each schedule that is scale K^exponent."""
-    if method == "morbit":
-        return {"alpha": (1.0, -2 / 5), "tau": (nu, -3 / 5), "sigma": (nu, -3 / 5)}
-    if regime == "experiment":
-        if method == "opf":
-            return {"gamma": (nu, -2 / 3), "mu": (nu, -1 / 3)}
-        return {"gamma": (nu, -1 / 2), "mu": (nu, -1 / 4), "tau": (0.7 if tau is None else tau, 0.0)}
-    if method == "opf":
-        if regime == "linear":
-            return {"gamma": (kappa ** (-2 / 3), -2 / 3), "mu": (kappa**2, -1 / 3)}
-        return {"gamma": (kappa ** (-3 / 4), -3 / 4), "mu": (kappa ** (3 / 4), -1 / 4)}
-    tau = kappa**-3 if tau is None else tau
-    if regime == "strongly-concave":
-        return {"gamma": (kappa ** (3 / 2), -1 / 2), "tau": (tau, 0.0)}
-    # gamma = mu^3 / (tau kappa^3)
-    return {"gamma": (kappa ** (-6 / 5) / tau, -3 / 5), "mu": (kappa ** (3 / 5), -1 / 5), "tau": (tau, 0.0)}
-
-
-def _sigma(c: dict[str, float], mu: float, regime: str) -> float:
-    if regime == "experiment":
-        return 1 / mu
-    # the proof of Corollary 5.6 puts the modulus of f in the place of mu
-    return 2 / (c["L_yy"] + 2 * (c["mu_y"] if regime == "strongly-concave" else mu))
+    if tau is None:
+        tau = 0.7 if regime == "experiment" else kappa**-3
+    return {
+        ("morbit", "experiment"): {"alpha": (1.0, -2 / 5), "tau": (nu, -3 / 5), "sigma": (nu, -3 / 5)},
+        ("opf", "experiment"): {"gamma": (nu, -2 / 3), "mu": (nu, -1 / 3)},
+        ("fp", "experiment"): {"gamma": (nu, -1 / 2), "mu": (nu, -1 / 4), "tau": (tau, 0.0)},
+        ("opf", "linear"): {"gamma": (kappa ** (-2 / 3), -2 / 3), "mu": (kappa**2, -1 / 3)},
+        ("opf", "concave"): {"gamma": (kappa ** (-3 / 4), -3 / 4), "mu": (kappa ** (3 / 4), -1 / 4)},
+        ("fp", "strongly-concave"): {"gamma": (kappa ** (3 / 2), -1 / 2), "tau": (tau, 0.0)},
+        ("fp", "concave"): {  # gamma = mu^3 / (tau kappa^3)
+            "gamma": (kappa ** (-6 / 5) / tau, -3 / 5),
+            "mu": (kappa ** (3 / 5), -1 / 5),
+            "tau": (tau, 0.0),
+        },
+    }[method, regime]
 
 
 def order_of(kappa: float, eps: float, method: str, regime: str) -> float:
@@ -219,11 +208,8 @@ def basics(given: Constants | Problem, method: str, regime: str) -> tuple[dict[s
     """The constants that every schedule needs, and whether there is a lower level and a max player."""
     has_lower = not (isinstance(given, Problem) and given.lower is None)
     has_ascent = not (isinstance(given, Problem) and given.y_set is None)
-    if method == "morbit":
-        c = constants_of(given, ())
-        return c | {"mu_g": 1.0, "L_g": 1.0}, has_lower, has_ascent
-    c = constants_of(given, (*(("mu_g", "L_g") if has_lower else ()), *(("L_yy",) if has_ascent else ())))
-    if has_ascent and regime == "linear" and c["L_yy"] > 0:
+    c = constants_of(given, () if method == "morbit" else ("mu_g", "L_g", "L_yy"))
+    if regime == "linear" and c["L_yy"] > 0:
         raise ValueError(
             f'regime="linear" is for f linear in y, given L_yy = {c["L_yy"]:.6g}: its sigma = 1 / mu would break '
             'sigma <= 2 / (L_yy + 2 mu); use regime="concave"'
