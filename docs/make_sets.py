@@ -16,7 +16,7 @@ PAGE = Path(__file__).with_name("sets.md")
 GROUPS = {
     "Vectors": ("simplex", "capped", "balls", "weighted", "ordered", "box", "sections"),
     "Probability distributions": ("probability",),
-    "Matrices": ("spectral", "schatten", "symmetric", "assignment"),
+    "Matrices": ("spectral", "symmetric", "assignment"),
     "General sets, and sets from sets": ("polytopes", "intersection", "combine", "product"),
     "Penalties in place of a y-set": ("prox",),
 }

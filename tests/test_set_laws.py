@@ -34,13 +34,9 @@ def _least(convex_set, directions):
     return jax.vmap(lambda d: (convex_set.lmo(d), convex_set.support(-d)))(directions)
 
 
-def _quick_size(case):
-    return max(size for size in case.sizes if size <= 5)
-
-
 def _parameters():
     for name, case in CASES.items():
-        n = _quick_size(case)
+        n = case.quick_size
         yield pytest.param(name, n, 200, id=f"{name}-{n}-200", marks=[] if case.quick else [pytest.mark.slow])
         for n in case.sizes:
             yield pytest.param(name, n, 2000, id=f"{name}-{n}-2000", marks=pytest.mark.slow)
@@ -192,7 +188,7 @@ def _everything(convex_set, v):
 @pytest.mark.parametrize("name", CASES)
 def test_single_precision_answers_lie_in_the_set(name):
     case = CASES[name]
-    n = _quick_size(case)
+    n = case.quick_size
     convex_set = case.make(np.random.default_rng(0), n)
     for seed in range(5):
         v = np.random.default_rng(seed).normal(size=case.shape(n)).astype(np.float32)
@@ -204,7 +200,7 @@ def test_single_precision_answers_lie_in_the_set(name):
 @pytest.mark.parametrize("name", CASES)
 def test_shape_and_dtype_are_kept_and_whole_numbers_become_floats(name):
     case = CASES[name]
-    n = _quick_size(case)
+    n = case.quick_size
     convex_set = case.make(np.random.default_rng(0), n)
     for given, expected in ((np.float32, np.float32), (np.float64, np.float64), (np.int32, np.float64)):
         v = jnp.ones(case.shape(n), given)
@@ -226,7 +222,7 @@ def test_shape_and_dtype_are_kept_and_whole_numbers_become_floats(name):
 )
 def test_the_derivative_of_the_projection_is_that_of_finite_differences(name):
     case = CASES[name]
-    n = _quick_size(case)
+    n = case.quick_size
     convex_set = case.make(np.random.default_rng(3), n)
     if "project" not in convex_set.capabilities:
         return

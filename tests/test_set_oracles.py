@@ -10,6 +10,9 @@ import pytest
 
 from tests.set_cases.all_cases import CASES
 
+CLARABEL = dict(solver=cp.CLARABEL, tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+HIGHS = dict(solver=cp.SCIPY, scipy_options={"method": "highs"})
+
 
 def _points(name, n, count):
     case = CASES[name]
@@ -22,9 +25,21 @@ def _counts():
     for name, case in CASES.items():
         if case.constraints is None:
             continue
-        n = max(size for size in case.sizes if size <= 5)
+        n = case.quick_size
         yield pytest.param(name, n, 20, id=f"{name}-20", marks=[] if case.quick else [pytest.mark.slow])
         yield pytest.param(name, n, 200, id=f"{name}-200", marks=pytest.mark.slow)
+
+
+def _minima(case, convex_set, objective, points, solver):
+    """(minimum, minimiser) over the set of objective(u, point), for each point."""
+    u, parameter = cp.Variable(points[0].shape, **case.variable), cp.Parameter(points[0].shape)
+    problem = cp.Problem(cp.Minimize(objective(u, parameter)), case.constraints(convex_set, u))
+    for point in points:
+        parameter.value = point
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CVXPY's own remarks on its compilation
+            problem.solve(**solver)
+        yield problem.value, u.value
 
 
 @pytest.mark.parametrize(("name", "n", "count"), list(_counts()))
@@ -33,15 +48,9 @@ def test_projection_agrees_with_clarabel(name, n, count):
     if "project" not in convex_set.capabilities:
         return
     ours = jax.jit(jax.vmap(convex_set.project))(jnp.asarray(points))
-    u = cp.Variable(case.shape(n), **case.variable)
-    target = cp.Parameter(case.shape(n))
-    problem = cp.Problem(cp.Minimize(cp.sum_squares(u - target)), case.constraints(convex_set, u))
-    for v, mine in zip(points, np.asarray(ours), strict=True):
-        target.value = v
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # CVXPY's own remarks on its compilation
-            problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
-        np.testing.assert_allclose(mine, u.value, atol=1e-6)
+    theirs = _minima(case, convex_set, lambda u, v: cp.sum_squares(u - v), points, CLARABEL)
+    for mine, (_, nearest) in zip(np.asarray(ours), theirs, strict=True):
+        np.testing.assert_allclose(mine, nearest, atol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "n", "count"), list(_counts()))
@@ -50,16 +59,7 @@ def test_linear_minimisation_agrees_with_an_independent_solver(name, n, count):
     if "lmo" not in convex_set.capabilities:
         return
     ours = np.asarray(jax.jit(jax.vmap(convex_set.lmo))(jnp.asarray(directions)))
-    u = cp.Variable(case.shape(n), **case.variable)
-    direction = cp.Parameter(case.shape(n))
-    problem = cp.Problem(cp.Minimize(cp.sum(cp.multiply(direction, u))), case.constraints(convex_set, u))
-    for d, mine in zip(directions, ours, strict=True):
-        direction.value = d
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if case.polyhedral:
-                problem.solve(solver=cp.SCIPY, scipy_options={"method": "highs"})
-            else:
-                problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
-        relative = 1e-9 if case.polyhedral else 1e-6
-        assert np.sum(d * mine) == pytest.approx(problem.value, rel=relative, abs=relative)
+    solver, relative = (HIGHS, 1e-9) if case.polyhedral else (CLARABEL, 1e-6)
+    theirs = _minima(case, convex_set, lambda u, d: cp.sum(cp.multiply(d, u)), directions, solver)
+    for d, mine, (least, _) in zip(directions, ours, theirs, strict=True):
+        assert np.sum(d * mine) == pytest.approx(least, rel=relative, abs=relative)

@@ -347,6 +347,3 @@ def test_gradients_in_the_point_and_the_radius_match_finite_differences(kind, sp
 def test_gradient_at_the_centre_of_a_ball_is_that_of_the_identity(kind):
     jacobian = jax.jit(jax.jacobian(kind(1.0).project))(jnp.zeros(3))
     np.testing.assert_array_equal(jacobian, np.eye(3))
-
-
-# against other solvers

@@ -1,5 +1,7 @@
 """What cannot be a set, and what does not fit one: the messages of the constructors and of misfit."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -72,13 +74,7 @@ def test_a_product_of_anything_but_sets_is_refused(blocks, kinds):
     ],
 )
 def test_misfit_names_the_leaf_and_the_reason(convex_set, value, message):
-    assert pytest.raises(ValueError, _raise_misfit, convex_set, value).match(message)
-
-
-def _raise_misfit(convex_set, value):
-    reason = convex_set.misfit(value)
-    if reason is not None:
-        raise ValueError(reason)
+    assert re.search(message, convex_set.misfit(value))
 
 
 def test_a_product_can_do_what_all_its_blocks_can():

@@ -97,6 +97,13 @@ def test_leading_of_a_spectrahedron_gives_the_smallest_eigenvalues_of_the_symmet
     np.testing.assert_allclose(values, expected, atol=1e-11)
 
 
+def test_every_matrix_of_a_stack_is_projected_from_its_own_leading_triples():
+    stack = jnp.asarray(np.random.default_rng(3).normal(size=(2, 40, 36)))
+    ball = sets.NuclearBall(5.0)
+    each = [ball.project_leading(v, 2) for v in stack]
+    np.testing.assert_allclose(ball.project_leading(stack, 2), each, atol=1e-12)
+
+
 @pytest.mark.slow
 def test_single_precision_is_residual_controlled_too():
     a = np.random.default_rng(3).normal(size=(200, 150)).astype(np.float32)

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, finite_array, like, traced
 from bisaddle.sets.host import on_cpu, on_host
-from bisaddle.sets.matrix import MatrixSet, spoil
+from bisaddle.sets.matrix import MatrixSet, scaled, spoil
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import uniform_weights
 from bisaddle.trees import Number
@@ -40,10 +40,7 @@ class BirkhoffPolytope(MatrixSet):
             return spoil(on_host(_cheapest_permutation, jax.ShapeDtypeStruct(d.shape, d.dtype), d), d)
         from optax.assignment import hungarian_algorithm  # here, not above: optax takes its time to import
 
-        largest = jnp.max(jnp.abs(d))
-        unsafe = ~jnp.isfinite(largest) | (largest == 0)
-        # the search compares sums of entries, and would never end on a NaN
-        rows, columns = hungarian_algorithm(jnp.where(unsafe, 0, d / jnp.where(unsafe, 1, largest)))
+        rows, columns = hungarian_algorithm(scaled(d)[0])  # it compares sums of entries, and would not end on a NaN
         return spoil(jnp.zeros_like(d).at[rows, columns].set(1), d)
 
     def matrix_diameter(self, v: Array) -> Array:
@@ -255,12 +252,9 @@ def _far_projection(d: Array, rows: Array, columns: Array) -> Array:
     its largest entry, decides for one of them, and t is large enough to see gaps of that size.
     """
     eps = float(jnp.finfo(d.dtype).eps)
-    largest = jnp.max(jnp.abs(d))
-    unsafe = ~jnp.isfinite(largest) | (largest == 0)
-    noise = jax.random.uniform(jax.random.key(0), d.shape, d.dtype)
-    scaled = jnp.where(unsafe, 0, d / jnp.where(unsafe, 1, largest)) + 256 * eps * noise
+    cost = scaled(d)[0] + 256 * eps * jax.random.uniform(jax.random.key(0), d.shape, d.dtype)
     reach = jnp.maximum(jnp.max(rows), jnp.max(columns)) * (1e4 / eps)
-    return project_margins(-reach * lax.stop_gradient(scaled), rows, columns)
+    return project_margins(-reach * lax.stop_gradient(cost), rows, columns)
 
 
 def _random_plan(key: Array, rows: Array, columns: Array) -> Array:

@@ -306,6 +306,13 @@ def flat(values: Leaf, v: Array) -> Array:
     return jnp.broadcast_to(like(values, v).ravel() if np.ndim(values) else like(values, v), v.shape)
 
 
+def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, target) == tuple(target)
+    except ValueError:
+        return False
+
+
 def poison(result: Array, source: Array) -> Array:
     """NaN everywhere if the input held a NaN.
 

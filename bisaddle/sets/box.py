@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, like, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, broadcasts_to, like, traced
 
 
 class Box(ConvexSet):
@@ -52,13 +52,6 @@ class Box(ConvexSet):
     def misfit(self, v: PyTree) -> str | None:
         reason = ConvexSet.misfit(self, v)
         bounds = np.broadcast_shapes(self.lower.shape, self.upper.shape)
-        if reason is None and (len(bounds) > len(v.shape) or _broadcast(bounds, v.shape) != v.shape):
+        if reason is None and not broadcasts_to(bounds, v.shape):
             return f"Box bounds have shape {bounds} and do not fit the given shape {v.shape}; use bounds of that shape"
         return reason
-
-
-def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
-    try:
-        return np.broadcast_shapes(left, right)
-    except ValueError:
-        return None

@@ -43,7 +43,7 @@ class CappedSimplex(CappedSet):
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "CappedSimplex radius"), default=1.0)
 
     def __check_init__(self):
-        if np.ndim(self.cap) and (reason := _cannot_reach(self, self.cap, self.radius, np.size(self.cap))):
+        if np.ndim(self.cap) and (reason := self._cannot_reach(np.size(self.cap))):
             raise ValueError(reason)
 
     def limits(self, v: Array) -> tuple[Array, Array]:
@@ -51,7 +51,18 @@ class CappedSimplex(CappedSet):
         return cap.ravel() if cap.ndim else cap, like(self.radius, v)
 
     def vector_misfit(self, size: int) -> str | None:
-        return VectorSet.vector_misfit(self, size) or _cannot_reach(self, self.cap, self.radius, size)
+        return VectorSet.vector_misfit(self, size) or self._cannot_reach(size)
+
+    def _cannot_reach(self, size: int) -> str | None:
+        if traced(self.cap) or traced(self.radius):
+            return None
+        total, radius = float(np.sum(np.broadcast_to(self.cap, np.shape(self.cap) or (size,)))), float(self.radius)
+        if total >= radius * (1 - 1e-12):  # sums that equal the radius up to rounding pass
+            return None
+        return (
+            f"CappedSimplex is empty for vectors of size {size}: the caps sum to {total:g}, "
+            f"less than the radius {radius:g}"
+        )
 
 
 class HyperSimplex(CappedSet):
@@ -133,15 +144,3 @@ def _at_least_one(value, name: str) -> Leaf:
     if not traced(array) and array < 1:
         raise ValueError(f"{name} must be at least 1, given {value}")
     return array
-
-
-def _cannot_reach(convex_set: VectorSet, cap: Leaf, radius: Leaf, size: int) -> str | None:
-    if traced(cap) or traced(radius):
-        return None
-    total = float(np.sum(np.broadcast_to(np.asarray(cap), np.shape(cap) or (size,))))
-    if total < float(radius) * (1 - 1e-12):  # sums that equal the radius up to rounding pass
-        return (
-            f"{type(convex_set).__name__} is empty for vectors of size {size}: the caps sum to {total:g}, "
-            f"less than the radius {float(radius):g}"
-        )
-    return None

@@ -17,6 +17,7 @@ from bisaddle.sets.base import (
     Leaf,
     as_callable,
     as_leaf,
+    broadcasts_to,
     cast,
     finite_array,
     finite_tree,
@@ -118,6 +119,9 @@ class _Wrapped(ConvexSet):
     capabilities = Derived(lambda self: self.inner.capabilities)
     tolerance = Derived(lambda self: self.inner.tolerance)
 
+    def __check_init__(self):
+        _require_set(type(self).__name__, self.inner)
+
     def factor_for(self, v: PyTree) -> Array:
         return jnp.ones((), trees.dtype_of(v))
 
@@ -174,7 +178,6 @@ class Scaled(_Wrapped):
     factor: Leaf = eqx.field(converter=lambda a: finite_array(a, "Scaled factor"))
 
     def __check_init__(self):
-        _require_set("Scaled", self.inner)
         if self.factor.shape != ():
             raise ValueError(f"Scaled factor must be a number, given shape {self.factor.shape}; use Image or a Product")
         if not traced(self.factor) and self.factor == 0:
@@ -201,9 +204,6 @@ class Translated(_Wrapped):
 
     offset: PyTree = eqx.field(converter=lambda o: finite_tree(o, "Translated offset"))
 
-    def __check_init__(self):
-        _require_set("Translated", self.inner)
-
     def forward(self, u: PyTree) -> PyTree:
         return jax.tree.map(lambda a, o: a + like(o, a), u, self.offset)
 
@@ -220,11 +220,7 @@ class Translated(_Wrapped):
                 "use the same keys and nesting"
             )
         for a, o in zip(jax.tree.leaves(v), jax.tree.leaves(self.offset), strict=True):
-            try:
-                fits = np.broadcast_shapes(a.shape, o.shape) == tuple(a.shape)
-            except ValueError:
-                fits = False
-            if not fits:
+            if not broadcasts_to(o.shape, a.shape):
                 return f"Translated offset has shape {o.shape} and does not broadcast to the given shape {a.shape}"
         return None
 
@@ -238,7 +234,6 @@ class Rotated(_Wrapped):
     rotation: Leaf = eqx.field(converter=lambda a: finite_array(a, "Rotated rotation"))
 
     def __check_init__(self):
-        _require_set("Rotated", self.inner)
         shape = self.rotation.shape
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"Rotated rotation must be a square matrix, given shape {shape}")

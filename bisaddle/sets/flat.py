@@ -10,8 +10,7 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
-from bisaddle.sets.flat_base import FlatSet as FlatSet
-from bisaddle.sets.flat_base import Linear
+from bisaddle.sets.flat_base import FlatSet as FlatSet, Linear
 from bisaddle.sets.flat_compiled import CompiledForm, IndicatorForm, PenaltyForm, is_domain
 from bisaddle.sets.flat_divergences import ChiSquareForm, KLForm
 from bisaddle.sets.flat_forms import BoxForm, L1Form, L2Form, SimplexForm, UnitSimplexForm
@@ -54,7 +53,7 @@ def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
     if isinstance(convex_set, Penalty) and is_domain(convex_set):
         domain = flat_set(convex_set.region, shape.structs)
         if kind is Indicator:
-            return IndicatorForm(convex_set, domain, domain)
+            return IndicatorForm(convex_set, domain)
         return PenaltyForm(convex_set, domain, CompiledForm(convex_set, shape))
     return CompiledForm(convex_set, shape)
 

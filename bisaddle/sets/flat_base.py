@@ -86,8 +86,3 @@ def scaled_length(v: np.ndarray) -> tuple[float, float]:
         return 1.0, largest
     v = v.astype(np.float64) / largest
     return largest, math.sqrt(v.dot(v))
-
-
-def has_nan(v: np.ndarray) -> bool:
-    top = v[v.argmax()]
-    return bool(top != top)

@@ -33,12 +33,10 @@ class CompiledForm(FlatSet):
         self._plain, self._nearest_violation = is_plain(of), measures_by_projection(of)
 
     def _run(self, key: str, *arrays: np.ndarray) -> PyTree:
-        program = self._programs.get(key)
-        if program is None:
-            what, function = _PROGRAMS[key]
-            name = f"the {what} of {type(self.of).__name__}"
-            program = self._programs[key] = Program(function, name, (self.of, self.shape))
-        return program(*arrays)
+        if key not in self._programs:
+            name = f"the {_NAMES.get(key, key.replace('_', ' '))} of {type(self.of).__name__}"
+            self._programs[key] = Program(_FUNCTIONS[key], name, (self.of, self.shape))
+        return self._programs[key](*arrays)
 
     def project(self, v: np.ndarray) -> np.ndarray:
         self._require("project")
@@ -88,38 +86,17 @@ class PenaltyForm(FlatSet):
 
     def __init__(self, of: Penalty, domain: FlatSet, own: FlatSet):
         super().__init__(of, domain.size)
-        self.domain, self.own = domain, own
-
-    def project(self, v: np.ndarray) -> np.ndarray:
-        return self.domain.project(v)
-
-    def lmo(self, d: np.ndarray) -> np.ndarray:
-        return self.domain.lmo(d)
-
-    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
-        return self.domain.linearised(v)
-
-    def violation(self, v: np.ndarray) -> float:
-        return self.domain.violation(v)
-
-    def diameter(self) -> float:
-        return self.domain.diameter()
-
-    def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
-        return self.own.prox(v, step)
-
-    def penalty(self, v: np.ndarray) -> float:
-        return self.own.penalty(v)
-
-    def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
-        return self.own.best_response(y, gradient)
+        self.project, self.lmo, self.linearised = domain.project, domain.lmo, domain.linearised
+        self.violation, self.diameter = domain.violation, domain.diameter
+        self.prox, self.penalty, self.best_response = own.prox, own.penalty, own.best_response
 
 
 class IndicatorForm(PenaltyForm):
     """An Indicator: its domain, and a prox that is the projection even where the domain has another one."""
 
-    def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
-        return self.project(v)
+    def __init__(self, of: Penalty, domain: FlatSet):
+        super().__init__(of, domain, domain)
+        self.prox = lambda v, step: domain.project(v)
 
 
 def is_plain(convex_set: ConvexSet) -> bool:
@@ -175,17 +152,8 @@ def _derivative(fixed: Fixed, v: Array, rows: Array, count: Array) -> Array:
     return lax.fori_loop(0, count, lambda i, answers: answers.at[i].set(derivative(rows[i])), jnp.zeros_like(rows))
 
 
-_NAMES = {
-    "project": "projection",
-    "lmo": "linear minimisation",
-    "violation": "violation",
-    "diameter": "diameter",
-    "prox": "prox",
-    "penalty": "penalty",
-    "best_response": "best response",
-}
-# (the name of a program, its function), made once: a program that is compiled is found again by its function
-_PROGRAMS: dict[str, tuple[str, Callable]] = {
-    **{oracle: (name, partial(_asked, oracle)) for oracle, name in _NAMES.items()},
-    "derivative": ("derivative of the projection", _derivative),
-}
+_ORACLES = ("project", "lmo", "violation", "diameter", "prox", "penalty", "best_response")
+# made once: a program that is compiled is found again by its function
+_FUNCTIONS: dict[str, Callable] = {oracle: partial(_asked, oracle) for oracle in _ORACLES} | {"derivative": _derivative}
+# programs that do not have the name of their oracle
+_NAMES = {"project": "projection", "lmo": "linear minimisation", "derivative": "derivative of the projection"}

@@ -9,7 +9,7 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import Leaf, VectorSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
-from bisaddle.sets.flat_base import FlatSet, Linear, has_nan, length, scaled_length
+from bisaddle.sets.flat_base import FlatSet, Linear, length, scaled_length
 from bisaddle.sets.simplex import Simplex
 
 # sizes up to which a loop over Python's floats, or a sort, finds the threshold of a simplex fastest
@@ -263,7 +263,7 @@ class BoxForm(FlatSet):
 
     def lmo(self, d: np.ndarray) -> np.ndarray:
         vertex = np.where(d > 0, self.lower, self.upper)
-        return np.where(np.isnan(d), d, vertex) if has_nan(d) else vertex
+        return np.where(np.isnan(d), d, vertex) if math.isnan(d[d.argmax()]) else vertex  # argmax finds a NaN first
 
     def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
         # 1 inside, 0 outside, at a tie the half of both sides, as JAX has it

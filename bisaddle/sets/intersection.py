@@ -45,7 +45,7 @@ class Intersection(ConvexSet):
             raise ValueError(f"Intersection max_rounds must be at least 1, given {self.max_rounds}")
 
     def project(self, v: Array) -> Array:
-        return _project(self, self.fitting(v))
+        return self._split(self.fitting(v))
 
     def violation(self, v: Array) -> Array:
         return jnp.sqrt(sum(jnp.square(part.violation(v)) for part in self.sets))
@@ -67,6 +67,7 @@ class Intersection(ConvexSet):
     def missing(self, oracle: str) -> str:
         return f"{ConvexSet.missing(self, oracle)}; use a method that needs only a projection onto it: FullyProjected"
 
+    @jax.jit  # so that a call outside jit compiles once, not at every call
     def _split(self, v: Array) -> Array:
         """min weight/2 |u - v|^2 over the intersection: s_i and u with x_i = P_i(s_i), u = prox of the consensus.
 
@@ -140,11 +141,6 @@ class Intersection(ConvexSet):
 
         s = lax.custom_root(residual, start, solve, tangent_solve) if newtons else solve(residual, start)
         return self.sets[0].project(s[0])
-
-
-@jax.jit  # so that a call outside jit compiles once, not at every call
-def _project(intersection: Intersection, v: Array) -> Array:
-    return intersection._split(v)
 
 
 def _norm(a: Array) -> Array:

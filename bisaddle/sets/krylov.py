@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.balls import direction_and_length
+from bisaddle.sets.matrix import scaled
 
 # up to this many columns the search space would be the whole space: the dense factorisation is then the small problem
 SMALL = 32
@@ -26,10 +27,14 @@ BLOCK_STAGES = ((28, 8, 4), (96, 32, 200))
 VECTOR_STAGES = ((12, 10, 1), (36, 20, 8), (96, 32, 200))
 
 
-def leading_singular(a: Array, count: int, needed: Callable | None = None) -> tuple[Array, Array, Array, Array]:
+def _all(values: Array) -> Array:
+    return jnp.ones(values.shape, bool)
+
+
+def leading_singular(a: Array, count: int, needed: Callable = _all) -> tuple[Array, Array, Array, Array]:
     """The `count` largest singular values and their vectors: u (m, count), s (count,), v (n, count), residual (count,).
 
-    needed(s): of the values, those that must be found accurately; None is all of them.
+    needed(s): of the values, those that must be found accurately; all, unless given.
     residual is max(|A v - s u|, |A' u - s v|), computed afresh from what is returned. Golub-Kahan bidiagonalisation:
     it works with A, not A'A, so that small values among the leading ones keep their digits. The largest value alone
     keeps them with A'A too, and needs one basis instead of two.
@@ -37,49 +42,37 @@ def leading_singular(a: Array, count: int, needed: Callable | None = None) -> tu
     if a.shape[0] < a.shape[1]:
         v, s, u, residual = leading_singular(a.T, count, needed)
         return u, s, v, residual
-    a, scale, unfit = _scaled(a)
+    a, scale, unfit = scaled(a)
     if a.shape[1] <= max(SMALL, 3 * count):
         u, s, vt = jnp.linalg.svd(a, full_matrices=False)
         u, s, v = u[:, :count], s[:count], vt[:count].T
     elif count == 1:
-        u, s, v = jax.custom_batching.sequential_vmap(_leading_triple)(a)
+        u, s, v = _one_by_one(_leading_triple)(a)
     else:
-        u, s, v = _one_by_one(_bidiagonalise, count, _all if needed is None else lambda s: needed(scale * s))(a)
+        u, s, v = _one_by_one(partial(_bidiagonalise, count=count, needed=needed))(a, scale)
     right = jnp.linalg.norm(a @ v - u * s, axis=0)
     left = jnp.linalg.norm(_transposed_product(a, u) - v * s, axis=0)
     residual = jnp.maximum(left, right)
-    return (
-        _or_nan(u, unfit),
-        _or_nan(scale * s, unfit),
-        _or_nan(v, unfit),
-        _or_nan(scale * residual, unfit),
-    )
+    return _or_nan(u, unfit), _or_nan(scale * s, unfit), _or_nan(v, unfit), _or_nan(scale * residual, unfit)
 
 
-def leading_symmetric(a: Array, count: int, needed: Callable | None = None) -> tuple[Array, Array, Array]:
+def leading_symmetric(a: Array, count: int, needed: Callable = _all) -> tuple[Array, Array, Array]:
     """The `count` largest eigenvalues (signed, not in absolute value) of a symmetric matrix: vectors (n, count),
-    values (count,), residual |A q - value q| (count,). needed(values): those that must be accurate; None is all."""
-    a, scale, unfit = _scaled(a)
+    values (count,), residual |A q - value q| (count,). needed: as for leading_singular."""
+    a, scale, unfit = scaled(a)
     if a.shape[0] <= max(SMALL, 3 * count):
         values, vectors = jnp.linalg.eigh(a)
         values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]
     elif count == 1:
-        values, vectors = jax.custom_batching.sequential_vmap(_leading_pair)(a)
+        values, vectors = _one_by_one(_leading_pair)(a)
     else:
-        values, vectors = _one_by_one(
-            _tridiagonalise, count, _all if needed is None else lambda values: needed(scale * values)
-        )(a)
+        values, vectors = _one_by_one(partial(_tridiagonalise, count=count, needed=needed))(a, scale)
     residual = jnp.linalg.norm(a @ vectors - vectors * values, axis=0)
     return _or_nan(vectors, unfit), _or_nan(scale * values, unfit), _or_nan(scale * residual, unfit)
 
 
-def _all(values: Array) -> Array:
-    return jnp.ones(values.shape, bool)
-
-
-def _one_by_one(process, count: int, needed: Callable):
-    """Under vmap, one matrix after the other: a batch waits for its slowest, and is 3 to 6 times slower on a CPU."""
-    return jax.custom_batching.sequential_vmap(partial(process, count=count, needed=needed))
+# under vmap, one matrix after the other: a batch waits for its slowest, and is 3 to 6 times slower on a CPU
+_one_by_one = jax.custom_batching.sequential_vmap
 
 
 def _leading_triple(a: Array) -> tuple[Array, Array, Array]:
@@ -128,9 +121,7 @@ def _lanczos(apply: Callable[[Array], Array], size: int, dtype) -> tuple[Array, 
         def cycle(carry):
             q, t, _, first, cycles, _ = carry
             q, t, beta, _ = lax.fori_loop(first, width, expand, (q, t, jnp.zeros((), dtype), cycles))
-            # column p holds Q A q_p; what a kept vector shares with later ones stands in their columns only: hence "U"
-            values, vectors = jnp.linalg.eigh(t, UPLO="U", symmetrize_input=False)
-            values, vectors = values[::-1], vectors[:, ::-1]
+            values, vectors = _eigenpairs(t)
             largest = jnp.max(jnp.abs(values))
             found = beta * jnp.abs(vectors[-1, 0]) <= accuracy * largest
             finished = found | (largest == 0) | ~jnp.isfinite(largest)
@@ -148,8 +139,11 @@ def _lanczos(apply: Callable[[Array], Array], size: int, dtype) -> tuple[Array, 
     return carry[2], carry[0][0]
 
 
-def _bidiagonalise(a: Array, count: int, needed: Callable) -> tuple[Array, Array, Array]:
-    """A V = U B and A' U = V B' + (next block) R e_last' with B small: its singular triples are those of A up to R."""
+def _bidiagonalise(a: Array, scale: Array, count: int, needed: Callable) -> tuple[Array, Array, Array]:
+    """A V = U B and A' U = V B' + (next block) R e_last' with B small: its singular triples are those of A up to R.
+
+    scale: what A was divided by; `needed` is asked of values of the matrix as it was given.
+    """
     rows, columns = a.shape
     block = count
     noise_left = _noise(1, rows, block, a.dtype)
@@ -176,7 +170,7 @@ def _bidiagonalise(a: Array, count: int, needed: Callable) -> tuple[Array, Array
             u, v, b, right, remainder, _ = carry
             x, s, yt = jnp.linalg.svd(b)
             residual = jnp.linalg.norm(remainder @ x[-block:, :count], axis=0)
-            found = (residual <= _accuracy(a.dtype) * s[0]) | ~needed(s[:count])
+            found = (residual <= _accuracy(a.dtype) * s[0]) | ~needed(scale * s[:count])
             finished = jnp.all(found) | (s[0] == 0) | ~jnp.isfinite(s[0])
             u = _pad(u @ x[:, :kept], width)
             v = _pad(jnp.concatenate([v @ yt[:kept].T, right], axis=1), width)
@@ -187,22 +181,14 @@ def _bidiagonalise(a: Array, count: int, needed: Callable) -> tuple[Array, Array
         return lax.while_loop(lambda c: ~c[-1] & (c[-2] < most), cycle, (_pad(u, width), _pad(v, width), b, *rest))
 
     opening, _ = jnp.linalg.qr(noise_right)
-    nothing = jnp.zeros((0, 0), a.dtype)
-    carry: tuple = (
-        jnp.zeros((rows, 0), a.dtype),
-        opening,
-        nothing,
-        jnp.zeros(count, a.dtype),
-        0,
-        0,
-        jnp.asarray(False),
-    )
+    left, b = jnp.zeros((rows, 0), a.dtype), jnp.zeros((0, 0), a.dtype)
+    carry: tuple = (left, opening, b, jnp.zeros(count, a.dtype), 0, 0, jnp.asarray(False))
     for width, kept, most in _stages(columns, block):
         carry = cycles_of(width, kept, most, carry)
     return carry[0][:, :count], carry[3], carry[1][:, :count]
 
 
-def _tridiagonalise(a: Array, count: int, needed: Callable) -> tuple[Array, Array]:
+def _tridiagonalise(a: Array, scale: Array, count: int, needed: Callable) -> tuple[Array, Array]:
     """A Q = Q T + (next block) R e_last' with T small: its eigenpairs are those of A up to R."""
     size = a.shape[0]
     block = count
@@ -222,12 +208,10 @@ def _tridiagonalise(a: Array, count: int, needed: Callable) -> tuple[Array, Arra
             q, t, _, first, cycles, _ = carry
             empty = jnp.zeros((size, block), a.dtype), jnp.zeros((block, block), a.dtype)
             q, t, following, remainder, _ = lax.fori_loop(first, width // block, expand, (q, t, *empty, cycles))
-            # column p holds Q' A q_p; what a kept vector shares with later ones stands in their columns only: hence "U"
-            values, vectors = jnp.linalg.eigh(t, UPLO="U", symmetrize_input=False)
-            values, vectors = values[::-1], vectors[:, ::-1]
+            values, vectors = _eigenpairs(t)
             residual = jnp.linalg.norm(remainder @ vectors[-block:, :count], axis=0)
             largest = jnp.max(jnp.abs(values))
-            found = (residual <= _accuracy(a.dtype) * largest) | ~needed(values[:count])
+            found = (residual <= _accuracy(a.dtype) * largest) | ~needed(scale * values[:count])
             finished = jnp.all(found) | (largest == 0) | ~jnp.isfinite(largest)
             q = _pad(jnp.concatenate([q @ vectors[:, :kept], following], axis=1), width)
             return q, _diagonal(values[:kept], width), values[:count], kept // block, cycles + 1, finished
@@ -241,6 +225,15 @@ def _tridiagonalise(a: Array, count: int, needed: Callable) -> tuple[Array, Arra
     for width, kept, most in _stages(size, block):
         carry = cycles_of(width, kept, most, carry)
     return carry[2], carry[0][:, :count]
+
+
+def _eigenpairs(t: Array) -> tuple[Array, Array]:
+    """Of the small matrix T, largest value first.
+
+    Column p holds Q' A q_p; what a kept vector shares with later ones stands in their columns only: hence "U".
+    """
+    values, vectors = jnp.linalg.eigh(t, UPLO="U", symmetrize_input=False)
+    return values[::-1], vectors[:, ::-1]
 
 
 def _stages(size: int, block: int) -> list[tuple[int, int, int]]:
@@ -305,16 +298,6 @@ def _diagonal(values: Array, width: int) -> Array:
 def _transposed_product(a: Array, x: Array) -> Array:
     """A'x as (x'A)': XLA multiplies a row by a matrix twice as fast as the transpose by a column."""
     return (x.T @ a).T
-
-
-def _scaled(a: Array) -> tuple[Array, Array, Array]:
-    """A divided by its largest entry (no square over- or underflows), that entry, and whether A is unfit.
-
-    An unfit A holds a NaN or an infinity, from which LAPACK may not return; it is replaced by 0.
-    """
-    largest = jnp.max(jnp.abs(a))
-    unfit = ~jnp.isfinite(largest)
-    return jnp.where(unfit, 0, a / jnp.where((largest == 0) | unfit, 1, largest)), largest, unfit
 
 
 def _or_nan(part: Array, unfit: Array) -> Array:

@@ -77,6 +77,17 @@ class MatrixSet(ConvexSet):
         return jax.tree.map(lambda a: a.reshape(*v.shape[:-2], *a.shape[1:]), answers)
 
 
+class SpectralSet(MatrixSet):
+    """Matrices whose singular values, or eigenvalues, lie in `values`, a set of vectors."""
+
+    @property
+    def values(self) -> VectorSet:
+        raise NotImplementedError
+
+    def matrix_diameter(self, v: Array) -> Array:
+        return self.values.vector_diameter(jnp.zeros(min(v.shape), v.dtype))
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def map_singular(oracle: str, vectors: VectorSet, v: Array) -> Array:
     """U diag(f(s)) W' for the singular values s of v, f an oracle of a set of vectors ("vector_project", "vector_lmo").
@@ -183,6 +194,16 @@ def _eigh(v: Array) -> tuple[Array, Array]:
 def _fit(v: Array) -> Array:
     """v, or 0 if it holds a NaN or an infinity, from which LAPACK may not return; `spoil` puts the NaN back."""
     return jnp.where(jnp.all(jnp.isfinite(v)), v, 0)
+
+
+def scaled(v: Array) -> tuple[Array, Array, Array]:
+    """v divided by its largest entry (no square over- or underflows), that entry, and whether v is unfit.
+
+    An unfit v holds a NaN or an infinity, from which LAPACK and other searches may not return; it is replaced by 0.
+    """
+    largest = jnp.max(jnp.abs(v))
+    unfit = ~jnp.isfinite(largest)
+    return jnp.where(unfit, 0, v / jnp.where((largest == 0) | unfit, 1, largest)), largest, unfit
 
 
 def spoil(result: Array, v: Array) -> Array:

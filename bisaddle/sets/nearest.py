@@ -31,7 +31,7 @@ def distance_by_lmo(convex_set: ConvexSet, v: Array) -> Array:
         return frozen.lmo(d.reshape(v.shape)).ravel(), jnp.asarray(0)
 
     corral = nearest_of_hull(extreme, lax.stop_gradient(flat), min(flat.size + 1, MOST_POINTS))
-    return trees.norm(flat - corral.nearest)
+    return trees.norm(flat - corral.weights @ corral.points)
 
 
 class Corral(NamedTuple):
@@ -40,10 +40,6 @@ class Corral(NamedTuple):
     points: Array
     tags: Array
     weights: Array
-
-    @property
-    def nearest(self) -> Array:
-        return self.weights @ self.points
 
 
 class _Wolfe(NamedTuple):
@@ -67,14 +63,9 @@ def nearest_of_hull(lmo: Callable[[Array], tuple[Array, Array]], v: Array, slots
     origin = first  # points are kept relative to it: rounding is that of the set's size, not of its distance from 0
     target = v - origin
     slot = jnp.arange(slots)
-    start = _Wolfe(
-        Corral(jnp.zeros((slots, v.size), v.dtype), jnp.full(slots, tag), jnp.where(slot == 0, 1, 0).astype(v.dtype)),
-        slot == 0,
-        jnp.where(slot == 0, 1, 0).astype(v.dtype),
-        jnp.asarray(True),
-        jnp.isnan(jnp.sum(v)),
-        jnp.asarray(0),
-    )
+    alone = slot == 0
+    corral = Corral(jnp.zeros((slots, v.size), v.dtype), jnp.full(slots, tag), alone.astype(v.dtype))
+    start = _Wolfe(corral, alone, corral.weights, jnp.asarray(True), jnp.isnan(jnp.sum(v)), jnp.asarray(0))
 
     def step(state: _Wolfe) -> _Wolfe:
         points, tags, weights = state.corral
@@ -120,7 +111,10 @@ def affine_weights(points: Array, used: Array, v: Array) -> Array:
     base = jnp.argmax(used)
     others = used & (jnp.arange(used.size) != base)
     differences = jnp.where(others[:, None], points - points[base], 0)
-    weights = _least_squares(differences, others, v - points[base])
+    solve, target = _gram_solver(differences, others), v - points[base]
+    weights = solve(differences @ target)
+    for _ in range(2):
+        weights = weights + solve(differences @ (target - differences.T @ weights))
     return jnp.where(jnp.arange(used.size) == base, 1 - jnp.sum(weights), weights)
 
 
@@ -139,15 +133,9 @@ class _Dual(NamedTuple):
     steps: Array
 
 
-class Active(NamedTuple):
-    """Constraints that hold with equality at the projection: their rows, and which slots are in use."""
-
-    rows: Array
-    used: Array
-
-
-def nearest_of_polyhedron(C: Array, d: Array, equations: int, v: Array) -> tuple[Array, Active]:
+def nearest_of_polyhedron(C: Array, d: Array, equations: int, v: Array) -> tuple[Array, Array, Array]:
     """The projection of v onto {u : C u <= d}, the first `equations` rows holding with equality; NaN if it is empty.
+    And the constraints that are active there: a row of C for each slot, and which slots are in use.
 
     Goldfarb and Idnani's dual method: from u = v, the most violated constraint (equations first) is made active by a
     step that keeps the others so and their multipliers nonnegative, dropping those that would turn negative.
@@ -176,7 +164,7 @@ def nearest_of_polyhedron(C: Array, d: Array, equations: int, v: Array) -> tuple
     # likewise finite, but for rounding
     last = lax.while_loop(lambda s: ~s.finished & (s.steps < 50 + 20 * rows), step, start)
     u = jnp.where(last.empty | jnp.isnan(jnp.sum(v)), jnp.nan, last.u)
-    return u, Active(last.rows, last.used)
+    return u, last.rows, last.used
 
 
 def _make_active(C: Array, d: Array, equation: Array, v: Array, state: _Dual) -> _Dual:
@@ -269,12 +257,3 @@ def _gram_solver(N: Array, used: Array) -> Callable[[Array], Array]:
         return jnp.where(used, solution[:, 0], 0)
 
     return solve
-
-
-def _least_squares(D: Array, used: Array, right: Array) -> Array:
-    """argmin_b |D' b - right| over the used rows of D."""
-    solve = _gram_solver(D, used)
-    solution = solve(D @ right)
-    for _ in range(2):
-        solution = solution + solve(D @ (right - D.T @ solution))
-    return solution

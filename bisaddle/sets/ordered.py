@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import Leaf, VectorSet, finite_array, like, poison, positive, traced
+from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
 from bisaddle.sets.extremes import ascending_order
 from bisaddle.sets.host import WORTH_A_CALL, on_cpu, on_host
 
@@ -23,7 +23,7 @@ class OrderedWeightedL1Ball(VectorSet):
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "OrderedWeightedL1Ball radius"))
 
     def vector_project(self, v: Array) -> Array:
-        weights, radius = like(self.weights, v).ravel(), like(self.radius, v)
+        weights, radius = flat(self.weights, v), like(self.radius, v)
         order = ascending_order(-jnp.abs(v))
         size = jnp.abs(v)[order]
         shrunk = _shrink_to_ordered(size, weights, radius)
@@ -32,7 +32,7 @@ class OrderedWeightedL1Ball(VectorSet):
 
     def vector_lmo(self, d: Array) -> Array:
         order = ascending_order(-jnp.abs(d))
-        totals = jnp.cumsum(like(self.weights, d).ravel())
+        totals = jnp.cumsum(flat(self.weights, d))
         largest = jnp.where(d[order[0]] == 0, 1, jnp.abs(d[order[0]]))
         last = jnp.argmax(jnp.cumsum(jnp.abs(d)[order] / largest) / totals)
         size = jnp.where(jnp.arange(d.size) <= last, like(self.radius, d) / totals[last], 0)
@@ -40,12 +40,7 @@ class OrderedWeightedL1Ball(VectorSet):
 
     def vector_diameter(self, v: Array) -> Array:
         counts = jnp.arange(1, v.size + 1, dtype=v.dtype)
-        return 2 * like(self.radius, v) * jnp.max(jnp.sqrt(counts) / jnp.cumsum(like(self.weights, v).ravel()))
-
-    def vector_misfit(self, size: int) -> str | None:
-        if self.weights.size != size:
-            return f"OrderedWeightedL1Ball has weights with {self.weights.size} entries, given vectors of size {size}"
-        return None
+        return 2 * like(self.radius, v) * jnp.max(jnp.sqrt(counts) / jnp.cumsum(flat(self.weights, v)))
 
 
 class Permutahedron(VectorSet):
@@ -62,17 +57,15 @@ class Permutahedron(VectorSet):
             raise ValueError("Permutahedron values must be an array with one value per coordinate, given a number")
 
     def vector_project(self, v: Array) -> Array:
-        return poison(_project_permutahedron(v, like(self.values, v).ravel()), v)
+        return poison(_project_permutahedron(v, flat(self.values, v)), v)
 
     def vector_lmo(self, d: Array) -> Array:
-        return poison(jnp.zeros_like(d).at[ascending_order(d)].set(self._descending(d), unique_indices=True), d)
+        values = _descending(flat(self.values, d))
+        return poison(jnp.zeros_like(d).at[ascending_order(d)].set(values, unique_indices=True), d)
 
     def vector_diameter(self, v: Array) -> Array:
-        values = self._descending(v)
+        values = _descending(flat(self.values, v))
         return jnp.sqrt(jnp.sum(jnp.square(values - values[::-1])))
-
-    def _descending(self, v: Array) -> Array:
-        return _descending(like(self.values, v).ravel())
 
 
 def pooled_blocks(z: Array) -> Array:

@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, finite_array, like, poison, traced
 from bisaddle.sets.host import on_host
-from bisaddle.sets.nearest import Active, affine_projection, affine_weights, nearest_of_hull, nearest_of_polyhedron
+from bisaddle.sets.nearest import affine_projection, affine_weights, nearest_of_hull, nearest_of_polyhedron
 from bisaddle.sets.simplex import uniform_weights
 
 
@@ -99,10 +99,6 @@ def _search_hull(rows: Array, v: Array) -> tuple[Array, Array, Array]:
     return corral.weights @ rows[corral.tags], corral.tags, corral.weights
 
 
-def _optional(value, name: str) -> Leaf | None:
-    return None if value is None else as_leaf(value, name)
-
-
 class Polyhedron(ConvexSet):
     """{v : A v <= b, E v = e, lower <= v <= upper}, v read as one vector; parts not given are left out
 
@@ -127,25 +123,14 @@ class Polyhedron(ConvexSet):
     box: tuple[Leaf, Leaf] | None
 
     def __init__(self, A=None, b=None, E=None, e=None, lower=None, upper=None):
-        self.A, self.b = _optional(A, "Polyhedron A"), _optional(b, "Polyhedron b")
-        self.E, self.e = _optional(E, "Polyhedron E"), _optional(e, "Polyhedron e")
-        n = _width(self.A, self.b, self.E, self.e, lower, upper)
-        self.lower, self.upper = (
-            None if bound is None else _broadcast(_optional(bound, f"Polyhedron {name}"), n, name)
-            for bound, name in ((lower, "lower"), (upper, "upper"))
+        self.A, self.b, self.E, self.e = (
+            None if part is None else finite_array(part, f"Polyhedron {name}")
+            for name, part in (("A", A), ("b", b), ("E", E), ("e", e))
         )
-        self.box = None
-        if any(traced(part) for part in (self.A, self.b, self.E, self.e, self.lower, self.upper)):
-            return
-        for name in ("A", "b", "E", "e"):
-            part = getattr(self, name)
-            if part is not None and not np.all(np.isfinite(part)):
-                raise ValueError(f"Polyhedron {name} must be finite, given NaN or infinity")
-        for name in ("lower", "upper"):
-            part = getattr(self, name)
-            if part is not None and np.any(np.isnan(part)):
-                raise ValueError(f"Polyhedron {name} must not be NaN")
-        self.box = _bounding_box(self._host_parts(), n)
+        n = _width(self.A, self.b, self.E, self.e, lower, upper)
+        self.lower, self.upper = _bound(lower, n, "Polyhedron lower"), _bound(upper, n, "Polyhedron upper")
+        parts = self._host_parts()
+        self.box = None if any(traced(part) for part in parts) else _bounding_box(parts, n)
 
     @property
     def size(self) -> int:
@@ -170,7 +155,8 @@ class Polyhedron(ConvexSet):
                 "Polyhedron has no diameter without finite lower and upper when it is built from traced arrays or "
                 "without scipy; give lower and upper, or install scipy"
             )
-        return jnp.sqrt(jnp.sum(jnp.square(like(self.box[1], self.fitting(v)) - like(self.box[0], self.fitting(v)))))
+        low, high = (like(bound, self.fitting(v)) for bound in self.box)
+        return jnp.sqrt(jnp.sum(jnp.square(high - low)))
 
     def sample(self, key: Array, shape: tuple[int, ...]) -> Array:
         if self.box is None:
@@ -186,29 +172,21 @@ class Polyhedron(ConvexSet):
 
     def _rows(self, v: Array) -> tuple[Array, Array, int]:
         """(C, d, number of equations) of {C v <= d, the first rows equations}, every row of length 1 (or 0)."""
-        n, identity = self.size, jnp.eye(self.size, dtype=v.dtype)
-        blocks = []
-        if self.E is not None and self.e is not None:
-            blocks.append((like(self.E, v), like(self.e, v)))
-        if self.A is not None and self.b is not None:
-            blocks.append((like(self.A, v), like(self.b, v)))
-        if self.upper is not None:
-            blocks.append((identity, like(self.upper, v)))
-        if self.lower is not None:
-            blocks.append((-identity, -like(self.lower, v)))
-        C = jnp.concatenate([matrix.reshape(-1, n) for matrix, _ in blocks])
-        d = jnp.concatenate([level.ravel() for _, level in blocks])
+        identity = jnp.eye(self.size)
+        lower = None if self.lower is None else -self.lower
+        blocks = ((self.E, self.e), (self.A, self.b), (identity, self.upper), (-identity, lower))
+        C = jnp.concatenate([like(matrix, v) for matrix, level in blocks if level is not None])
+        d = jnp.concatenate([like(level, v) for _, level in blocks if level is not None])
         lengths = jnp.sqrt(jnp.sum(C**2, axis=1))
         lengths = jnp.where(lengths > 0, lengths, 1)
         return C / lengths[:, None], d / lengths, 0 if self.E is None else self.E.shape[0]
 
     def _host_parts(self) -> tuple[Leaf, ...]:
         n = self.size
-        A, E = (np.zeros((0, n)) if part is None else part for part in (self.A, self.E))
-        b, e = (np.zeros(0) if part is None else part for part in (self.b, self.e))
-        lower = np.full(n, -np.inf) if self.lower is None else self.lower
-        upper = np.full(n, np.inf) if self.upper is None else self.upper
-        return A, b, E, e, lower, upper
+        given = (self.A, self.b, self.E, self.e, self.lower, self.upper)
+        no_rows, endless = np.zeros((0, n)), np.full(n, np.inf)
+        nothing = (no_rows, no_rows[:, 0], no_rows, no_rows[:, 0], -endless, endless)
+        return tuple(default if part is None else part for part, default in zip(given, nothing, strict=True))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
@@ -219,16 +197,16 @@ def _project_polyhedron(C: Array, d: Array, equations: int, v: Array) -> Array:
 @_project_polyhedron.defjvp
 def _project_polyhedron_jvp(equations: int, primals, tangents):
     C, d, v = primals
-    nearest, active = _search_polyhedron(C, d, equations, v)
+    nearest, rows, used = _search_polyhedron(C, d, equations, v)
 
     def on_face(C, d, v):  # the derivative is that of the projection onto the active constraints
-        return affine_projection(C[active.rows], d[active.rows], active.used, v)
+        return affine_projection(C[rows], d[rows], used, v)
 
     return poison(nearest, v), jax.jvp(on_face, primals, tangents)[1]
 
 
 @partial(jax.jit, static_argnums=2)
-def _search_polyhedron(C: Array, d: Array, equations: int, v: Array) -> tuple[Array, Active]:
+def _search_polyhedron(C: Array, d: Array, equations: int, v: Array) -> tuple[Array, Array, Array]:
     search = jax.custom_batching.sequential_vmap(lambda C, d, v: nearest_of_polyhedron(C, d, equations, v))
     return search(C, d, v)
 
@@ -256,8 +234,14 @@ def _width(A, b, E, e, lower, upper) -> int:
     return widths.pop()
 
 
-def _broadcast(bound: Leaf | None, n: int, name: str) -> Leaf | None:
-    if bound is None or bound.ndim:
+def _bound(value, n: int, name: str) -> Leaf | None:
+    """A bound with one entry per coordinate; infinite where there is none."""
+    if value is None:
+        return None
+    bound = as_leaf(value, name)
+    if not traced(bound) and np.any(np.isnan(bound)):
+        raise ValueError(f"{name} must not be NaN")
+    if bound.ndim:
         return bound
     return jnp.broadcast_to(bound, (n,)) if isinstance(bound, jax.Array) else np.full(n, bound)
 
@@ -271,17 +255,10 @@ def _scipy_optimize():
 
 
 def _linear_program(c, A, b, E, e, lower, upper):
-    return _scipy_optimize().linprog(
-        c,
-        A_ub=A if len(A) else None,
-        b_ub=b if len(A) else None,
-        A_eq=E if len(E) else None,
-        b_eq=e if len(E) else None,
-        bounds=np.stack([lower, upper], axis=1),
-        method="highs-ds",
-        # the tightest HiGHS takes
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )
+    bounds = np.stack([lower, upper], axis=1)
+    # the tightest HiGHS takes
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    return _scipy_optimize().linprog(c, A, b, E, e, bounds, method="highs-ds", options=options)
 
 
 def _host_lmo(direction, *parts):

@@ -116,7 +116,7 @@ class SquaredL2(Penalty):
     center: PyTree = eqx.field(default=0.0, converter=lambda c: finite_tree(c, "SquaredL2 center"))
 
     def __check_init__(self):
-        _require_domain("SquaredL2", self.domain, ConvexSet)
+        _require_domain("SquaredL2", self.domain)
         if "project" not in self.domain.capabilities:
             raise ValueError(f"SquaredL2 needs a projection onto its domain: {self.domain.missing('project')}")
 
@@ -153,7 +153,15 @@ class ElasticNet(Penalty):
     domain: ConvexSet  # Box | LinfBall | L2Ball
 
     def __check_init__(self):
-        _require_domain(type(self).__name__, self.domain, Box | LinfBall | L2Ball)
+        name = type(self).__name__
+        _require_domain(name, self.domain)
+        if not isinstance(self.domain, Box | LinfBall | L2Ball) or (
+            isinstance(self.domain, L2Ball) and self.domain.axis is not None
+        ):
+            raise ValueError(
+                f"{name} takes a Box, LinfBall or L2Ball without axis as its domain, given "
+                f"{type(self.domain).__name__}: for others its prox has no closed form"
+            )
 
     def prox(self, v: Array, step: Number) -> Array:
         t = like(step, jnp.asarray(v))
@@ -247,7 +255,7 @@ class Indicator(Penalty):
     domain: ConvexSet
 
     def __check_init__(self):
-        _require_domain("Indicator", self.domain, ConvexSet)
+        _require_domain("Indicator", self.domain)
 
     def prox(self, v: PyTree, step: Number) -> PyTree:
         return self.domain.project(v)
@@ -281,7 +289,7 @@ class Prox(Penalty):
         for what, function in (("penalty", penalty), ("prox", prox), ("maximiser", maximiser)):
             if not callable(function) and not (what == "maximiser" and function is None):
                 raise ValueError(f"Prox {what} must be a function, given {type(function).__name__}")
-        self.domain = _require_domain("Prox", domain, ConvexSet)
+        self.domain = _require_domain("Prox", domain)
         self.value, self.step, self.best = as_callable(penalty), as_callable(prox), as_callable(maximiser)
 
     def prox(self, v: PyTree, step: Number) -> PyTree:
@@ -335,17 +343,10 @@ def _soft(v: Array, threshold: Array) -> Array:
     return jnp.sign(v) * jnp.maximum(jnp.abs(v) - threshold, 0)
 
 
-def _require_domain(name: str, domain, kinds) -> ConvexSet:
-    """The domain, which must be a set of these kinds without a penalty of its own."""
+def _require_domain(name: str, domain) -> ConvexSet:
+    """The domain, which must be a set without a penalty of its own."""
     if not isinstance(domain, ConvexSet):
         raise ValueError(f"{name} takes a set of bisaddle.sets as its domain, given {type(domain).__name__}")
     if isinstance(domain, Penalty):
         raise ValueError(f"{name} takes a set without a penalty as its domain, given {type(domain).__name__}")
-    if not isinstance(domain, kinds) or (
-        isinstance(domain, L2Ball) and kinds is not ConvexSet and domain.axis is not None
-    ):
-        raise ValueError(
-            f"{name} takes a Box, LinfBall or L2Ball without axis as its domain, given {type(domain).__name__}: "
-            "for others its prox has no closed form"
-        )
     return domain

@@ -10,25 +10,19 @@ from jaxtyping import Array
 from bisaddle.sets.balls import L1Ball, LinfBall
 from bisaddle.sets.base import Leaf, VectorSet, like, positive
 from bisaddle.sets.krylov import leading_singular
-from bisaddle.sets.matrix import MatrixSet, map_singular
+from bisaddle.sets.matrix import SpectralSet, map_singular
 from bisaddle.sets.simplex import project_simplex
+from bisaddle.sets.weighted import LpBall
 
 
-class SingularSet(MatrixSet):
+class SingularSet(SpectralSet):
     """Matrices whose singular values lie in `values`, a set of vectors that ignores order and sign."""
-
-    @property
-    def values(self) -> VectorSet:
-        raise NotImplementedError
 
     def matrix_project(self, v: Array) -> Array:
         return map_singular("vector_project", self.values, v)
 
     def matrix_lmo(self, d: Array) -> Array:
         return map_singular("vector_lmo", self.values, d)
-
-    def matrix_diameter(self, v: Array) -> Array:
-        return self.values.vector_diameter(jnp.zeros(min(v.shape), v.dtype))
 
     def matrix_sample(self, key: Array, rows: int, columns: int) -> Array:
         value_key, key = jax.random.split(key)
@@ -96,6 +90,21 @@ class SpectralBall(SingularSet):
         return LinfBall(self.radius)
 
 
+class SchattenBall(SingularSet):
+    """{V : (sum of the p-th powers of the singular values of V)^(1/p) <= radius}, 1 <= p <= infinity, any shape
+
+    project: a full SVD, O(m n min(m, n)), then the lp ball; lmo: a full SVD, then a closed form. For p = 1 NuclearBall
+    has the cheaper lmo; for p = 2 the L2Ball is the same set without a factorisation.
+    """
+
+    p: float = eqx.field(static=True, converter=lambda p: LpBall(p, 1.0).p)
+    radius: Leaf = eqx.field(converter=lambda r: positive(r, "SchattenBall radius"))
+
+    @property
+    def values(self) -> VectorSet:
+        return LpBall(self.p, self.radius)
+
+
 def check_count(count: int, size: int, name: str) -> None:
     if not 1 <= count <= size:
         raise ValueError(f"{name} finds between 1 and {size} pairs of matrices of this shape, asked for {count}")
@@ -104,18 +113,15 @@ def check_count(count: int, size: int, name: str) -> None:
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def low_rank_nearest(v: Array, radius: Array, count: int) -> Array:
     """U diag(P(s)) W' for the leading triples of v, P the projection on the l1 ball; v if surely in the ball."""
-    u, s, w, _ = leading_singular(v, count, lambda s: _shrunk(s, radius) > 0)
-    return _from_leading(v, radius, u, s, w)
+    u, _, w, shrunk, inside = _leading_triples(v, radius, count)
+    return jnp.where(inside, v, (u * shrunk) @ w.T)
 
 
-def _shrunk(s: Array, radius: Array) -> Array:
-    """Singular values projected on the l1 ball."""
-    return jnp.where(jnp.sum(s) <= radius, s, project_simplex(s, radius))
-
-
-def _from_leading(v: Array, radius: Array, u: Array, s: Array, w: Array) -> Array:
-    inside = jnp.sum(s) + (min(v.shape) - s.size) * s[-1] <= radius
-    return jnp.where(inside, v, (u * _shrunk(s, radius)) @ w.T)
+def _leading_triples(v: Array, radius: Array, count: int) -> tuple[Array, Array, Array, Array, Array]:
+    """The leading triples u, s, w of v, the values P(s), and whether v is surely in the ball."""
+    project = lambda s: jnp.where(jnp.sum(s) <= radius, s, project_simplex(s, radius))
+    u, s, w, _ = leading_singular(v, count, lambda s: project(s) > 0)
+    return u, s, w, project(s), jnp.sum(s) + (min(v.shape) - count) * s[-1] <= radius
 
 
 @low_rank_nearest.defjvp
@@ -123,14 +129,12 @@ def _low_rank_nearest_jvp(count, primals, tangents):
     """Along matrices of the rank of the answer, and not out of the ball: D = h - (I - UU') h (I - WW') - <n, h> n."""
     v, radius = primals
     h, _ = tangents
-    u, s, w, _ = leading_singular(v, count, lambda s: _shrunk(s, radius) > 0)
-    answer = _from_leading(v, radius, u, s, w)
-    kept = _shrunk(s, radius) > 0
+    u, s, w, shrunk, inside = _leading_triples(v, radius, count)
+    answer = jnp.where(inside, v, (u * shrunk) @ w.T)
+    kept = shrunk > 0
     u, w = u * kept, w * kept
     left, right = u @ (u.T @ h), (h @ w) @ w.T
     along = left + right - u @ (u.T @ right)
     normal = u @ w.T / jnp.sqrt(jnp.maximum(jnp.sum(kept), 1))
-    shrunk = jnp.sum(s) > radius
-    along = along - jnp.where(shrunk, jnp.sum(normal * along), 0) * normal
-    inside = jnp.sum(s) + (min(v.shape) - count) * s[-1] <= radius
+    along = along - jnp.where(jnp.sum(s) > radius, jnp.sum(normal * along), 0) * normal
     return answer, jnp.where(inside, h, along)

@@ -10,20 +10,16 @@ from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
 from bisaddle.sets.krylov import SMALL, leading_symmetric
-from bisaddle.sets.matrix import MatrixSet, map_eigen, symmetric_part
+from bisaddle.sets.matrix import SpectralSet, map_eigen, symmetric_part
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import Simplex, project_simplex
 from bisaddle.sets.spectral import check_count
 
 
-class _EigenSet(MatrixSet):
+class _EigenSet(SpectralSet):
     """Symmetric matrices whose eigenvalues lie in `values`, a set of vectors that ignores order."""
 
     square = True
-
-    @property
-    def values(self) -> VectorSet:
-        raise NotImplementedError
 
     def leading(self, direction: Array, count: int = 1) -> tuple[Array, Array, Array]:
         """The `count` smallest eigenvalues of the symmetric part S of each matrix: vectors q (..., n, count), values
@@ -82,9 +78,6 @@ class Spectrahedron(_EigenSet):
         q, _, _ = leading_symmetric(jax.lax.stop_gradient(symmetric_part(d)), 1)
         return like(self.radius, d) * jnp.sum((d @ q) * q)
 
-    def matrix_diameter(self, v: Array) -> Array:
-        return self.values.vector_diameter(v[0])
-
 
 class Fantope(_EigenSet):
     """{V : V symmetric, all eigenvalues in [0, 1], trace V = k}, the hull of the projectors of rank k; k an integer
@@ -101,20 +94,15 @@ class Fantope(_EigenSet):
         return _CappedValues(self.k)
 
     def matrix_lmo(self, d: Array) -> Array:
-        size = d.shape[0]
-        symmetric = symmetric_part(d)
-        if 8 * self.k < size and size > SMALL:
-            q, _, _ = leading_symmetric(-symmetric, self.k)
+        if 8 * self.k < len(d) and len(d) > SMALL:
+            q, _, _ = leading_symmetric(-symmetric_part(d), self.k)
             return q @ q.T
         return map_eigen("vector_lmo", self.values, d)
-
-    def matrix_diameter(self, v: Array) -> Array:
-        return self.values.vector_diameter(v[0])
 
     def matrix_misfit(self, rows: int, columns: int) -> str | None:
         if rows == columns and rows < self.k:
             return f"Fantope({self.k}) is empty for {rows} x {rows} matrices: k eigenvalues are needed"
-        return MatrixSet.matrix_misfit(self, rows, columns)
+        return SpectralSet.matrix_misfit(self, rows, columns)
 
 
 class _CappedValues(VectorSet):

@@ -120,12 +120,24 @@ class Ellipsoid(VectorSet):
 
 
 class _Labels(tuple):
-    """Labels that hash once: JAX asks for the hash of what is static at every call."""
+    """The group of each coordinate, hashed once: JAX asks for the hash of what is static at every call.
 
-    def __init__(self, labels: tuple[int, ...]):
+    number: of the groups; even: whether they are the rows of a matrix.
+    """
+
+    def __new__(cls, groups):
+        labels = np.asarray(groups)
+        if labels.ndim != 1 or labels.size == 0 or labels.dtype.kind not in "iu":
+            raise ValueError(f"GroupBall groups must be one integer label per coordinate, given {groups!r}")
+        used = sorted(set(labels.tolist()))
+        if used != list(range(len(used))):
+            raise ValueError(f"GroupBall groups must use every label from 0 to the largest, given {used}")
+        return super().__new__(cls, labels.tolist())
+
+    def __init__(self, groups):
         self.hashed = tuple.__hash__(self)
-        count = self[-1] + 1
-        self.even = self == tuple(np.repeat(np.arange(count), len(self) // count).tolist())  # rows of a matrix
+        self.number = max(self) + 1
+        self.even = self == tuple(np.repeat(np.arange(self.number), len(self) // self.number).tolist())
 
     def __hash__(self):
         return self.hashed
@@ -140,7 +152,7 @@ class GroupBall(VectorSet):
     project: the l1 projection of the group norms, O(n) and O(number of groups) a pass; lmo: O(n), one group.
     """
 
-    groups: _Labels = eqx.field(static=True, converter=lambda g: _Labels(_labels(g)))
+    groups: _Labels = eqx.field(static=True, converter=_Labels)
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "GroupBall radius"))
 
     def vector_project(self, v: Array) -> Array:
@@ -168,10 +180,9 @@ class GroupBall(VectorSet):
         return 2 * like(self.radius, v)
 
     def vector_sample(self, key: Array, size: int) -> Array:
-        labels = np.asarray(self.groups)
         direction_key, key = jax.random.split(key)
         direction = jax.random.normal(direction_key, (size,))
-        weights = uniform_weights(key, int(labels.max()) + 2)[:-1]
+        weights = uniform_weights(key, self.groups.number + 1)[:-1]  # the last weight is what stays unused
         return jnp.asarray(self.radius) * direction * self._per_coordinate(weights / self._lengths(direction)[1])
 
     def vector_misfit(self, size: int) -> str | None:
@@ -189,10 +200,9 @@ class GroupBall(VectorSet):
 
     def _per_group(self, v: Array) -> Array:
         """The sum over each group."""
-        labels = np.asarray(self.groups)
         if self.groups.even:
-            return jnp.sum(v.reshape(int(labels[-1]) + 1, -1), axis=1)
-        return jax.ops.segment_sum(v, labels, num_segments=int(labels.max()) + 1)
+            return jnp.sum(v.reshape(self.groups.number, -1), axis=1)
+        return jax.ops.segment_sum(v, np.asarray(self.groups), num_segments=self.groups.number)
 
     def _per_coordinate(self, of_groups: Array) -> Array:
         if self.groups.even:
@@ -210,17 +220,6 @@ def _exponent(value) -> float:
     if not p >= 1:
         raise ValueError(f"LpBall p must be at least 1, given {p}")
     return p
-
-
-def _labels(groups) -> tuple[int, ...]:
-    labels = np.asarray(groups)
-    if labels.ndim != 1 or labels.size == 0 or labels.dtype.kind not in "iu":
-        raise ValueError(f"GroupBall groups must be one integer label per coordinate, given {groups!r}")
-    if set(labels.tolist()) != set(range(int(labels.max()) + 1)):
-        raise ValueError(
-            f"GroupBall groups must use every label from 0 to the largest, given {sorted(set(labels.tolist()))}"
-        )
-    return tuple(labels.tolist())
 
 
 @jax.jit

@@ -33,3 +33,7 @@ class Case:
     quick: bool = True
     # attributes of CVXPY's variable, such as symmetric=True
     variable: dict = field(default_factory=dict)
+
+    @property
+    def quick_size(self) -> int:
+        return max(size for size in self.sizes if size <= 5)
