@@ -7,8 +7,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.certificate.bounds import worst_value
-from bisaddle.oracle import implicit as accurate
-from bisaddle.oracle import kernels as kernels_module
+from bisaddle.oracle import implicit as accurate, kernels as kernels_module
 from bisaddle.oracle.implicit import Hessian, Implicit
 from bisaddle.oracle.kernels import Kernels, block_order, shortfall, unit_rows
 from bisaddle.oracle.spectra import extreme_eigenvalues

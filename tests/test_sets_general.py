@@ -1,7 +1,5 @@
 """Polytopes and sets made from other sets: against closed forms, against solvers nobody here wrote, and in a run."""
 
-import sys
-
 import cvxpy as cp
 import jax
 import jax.numpy as jnp
@@ -193,16 +191,6 @@ def test_a_polyhedron_with_redundant_rows_and_equations():
 def test_a_bad_polyhedron_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         sets.Polyhedron(**arguments)
-
-
-def test_without_scipy_a_polyhedron_projects_and_its_lmo_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    box = sets.Polyhedron(np.vstack([np.eye(2), -np.eye(2)]), np.ones(4))
-    np.testing.assert_allclose(box.project(jnp.asarray([3.0, 0.5])), [1.0, 0.5])
-    with pytest.raises(ImportError, match="pip install scipy"):
-        box.lmo(jnp.ones(2))
-    with pytest.raises(ValueError, match="diameter"):
-        box.diameter(jnp.ones(2))
 
 
 # Intersection, Image, Custom ------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The measures of section 6 at many points at once, at exact lower solutions."""
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -62,7 +61,7 @@ def measure(problem: Problem, exact: Spectrum, scale: Scale, x: PyTree, y: Array
 
 
 def _chunk(problem: Problem, exact: Spectrum, scales: Scale, x: PyTree, y: Array | np.ndarray) -> dict[str, Array]:
-    return jax.vmap(partial(measure, problem, exact))(scales, x, y)
+    return jax.vmap(lambda scale, x, y: measure(problem, exact, scale, x, y))(scales, x, y)
 
 
 def measure_all(

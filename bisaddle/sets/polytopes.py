@@ -104,9 +104,9 @@ class Polyhedron(ConvexSet):
 
     project: on the device, Goldfarb and Idnani's dual active-set method, O(n (rows + 2 n) + k^3) a step, about one step
     per constraint that becomes active (k <= n of them); lmo: a linear program by HiGHS, which leaves the device: a call
-    back to the host, milliseconds each, and scipy must be there. Derivatives of project are those on the active face.
+    back to the host, milliseconds each. Derivatives of project are those on the active face.
 
-    Built from numbers, the set is checked (scipy permitting) to be neither empty nor unbounded. Without finite lower
+    Built from numbers, the set is checked to be neither empty nor unbounded. Without finite lower
     and upper that takes 2 n linear programs, whose bounding box gives the diameter, an upper bound.
     """
 
@@ -142,7 +142,6 @@ class Polyhedron(ConvexSet):
         return _project_polyhedron(*self._rows(v), v.ravel()).reshape(v.shape)
 
     def lmo(self, direction: Array) -> Array:
-        _scipy_optimize()
         d = self.fitting(direction)
         answer = jax.ShapeDtypeStruct((d.size,), d.dtype)
         # piecewise constant in d, so that its derivative is 0
@@ -152,8 +151,8 @@ class Polyhedron(ConvexSet):
     def diameter(self, v: Array) -> Array:
         if self.box is None:
             raise ValueError(
-                "Polyhedron has no diameter without finite lower and upper when it is built from traced arrays or "
-                "without scipy; give lower and upper, or install scipy"
+                "Polyhedron has no diameter without finite lower and upper when it is built from traced arrays; give "
+                "lower and upper"
             )
         low, high = (like(bound, self.fitting(v)) for bound in self.box)
         return jnp.sqrt(jnp.sum(jnp.square(high - low)))
@@ -246,19 +245,13 @@ def _bound(value, n: int, name: str) -> Leaf | None:
     return jnp.broadcast_to(bound, (n,)) if isinstance(bound, jax.Array) else np.full(n, bound)
 
 
-def _scipy_optimize():
-    try:
-        import scipy.optimize
-    except ImportError as error:
-        raise ImportError("Polyhedron.lmo needs scipy (its HiGHS); install it: pip install scipy") from error
-    return scipy.optimize
-
-
 def _linear_program(c, A, b, E, e, lower, upper):
+    from scipy.optimize import linprog  # here, not above: it takes its time to import
+
     bounds = np.stack([lower, upper], axis=1)
     # the tightest HiGHS takes
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    return _scipy_optimize().linprog(c, A, b, E, e, bounds, method="highs-ds", options=options)
+    return linprog(c, A, b, E, e, bounds, method="highs-ds", options=options)
 
 
 def _host_lmo(direction, *parts):
@@ -271,8 +264,8 @@ def _host_lmo(direction, *parts):
     return np.full(d.shape, np.nan, direction.dtype) if found.x is None else found.x.astype(direction.dtype)
 
 
-def _bounding_box(parts: tuple[Leaf, ...], n: int) -> tuple[Leaf, Leaf] | None:
-    """Bounds of the coordinates over a polyhedron; ValueError if it is empty or unbounded; None without scipy."""
+def _bounding_box(parts: tuple[Leaf, ...], n: int) -> tuple[Leaf, Leaf]:
+    """Bounds of the coordinates over a polyhedron; ValueError if it is empty or unbounded."""
     A, b, E, e, lower, upper = (np.asarray(part, np.float64) for part in parts)
     if np.any(lower > upper):
         raise ValueError("Polyhedron is empty: a lower bound exceeds its upper bound; exchange them or correct one")
@@ -284,10 +277,6 @@ def _bounding_box(parts: tuple[Leaf, ...], n: int) -> tuple[Leaf, Leaf] | None:
             raise ValueError(
                 f"Polyhedron is empty: the equations E v = e contradict each other (residual {off:.3g}); correct E or e"
             )
-    try:
-        _scipy_optimize()
-    except ImportError:
-        return None
     if _linear_program(np.zeros(n), A, b, E, e, lower, upper).status == 2:  # infeasible
         raise ValueError("Polyhedron is empty: no point satisfies all of A v <= b, E v = e and the bounds")
     if np.all(np.isfinite(lower)) and np.all(np.isfinite(upper)):
