@@ -318,10 +318,11 @@ def test_the_accurate_solves_equal_those_written_out_in_numpy(name, path, monkey
     np.testing.assert_allclose(solved.hessian.least, least, rtol=1e-8 if path == "dense" else 0.2)
     v = place.draw(solved.theta)
     np.testing.assert_allclose(solved.hessian.product(v), H @ v, atol=1e-11)
-    products = place.kernels.products(place.x, solved.theta, v)
+    products = place.kernels.products(place.x, solved.theta, v, w)
     np.testing.assert_allclose(products.g_theta, g, atol=1e-12)
-    np.testing.assert_allclose(products.hessian, H @ v, atol=1e-11)
-    np.testing.assert_allclose(products.cross, C.T @ v, atol=1e-11)
+    np.testing.assert_allclose(products.hessian, [H @ v, H @ w], atol=1e-11)
+    np.testing.assert_allclose(products.cross, [C.T @ v, C.T @ w], atol=1e-11)
+    assert solved.matrices_agree()
 
 
 @pytest.mark.parametrize("path", ["dense", "conjugate gradients"])

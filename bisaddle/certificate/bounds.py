@@ -49,8 +49,8 @@ def gradient_errors(
         C = 2 * _matrix_norm(cross)
         y_error = 2 * _matrix_norm(through) * lower
         x_error = y_error + 2 * _matrix_norm(inverse @ cross) * linear
-        # a Hessian whose least eigenvalue is lost in rounding cannot be certified, whatever the norms say
-        y_error = np.nan if np.isnan(mu_g) else y_error
+        # nothing can be certified with a least eigenvalue that is lost in rounding, or by matrices that are not g's
+        y_error = np.nan if np.isnan(mu_g) or not solved.matrices_agree() else y_error
     else:
         cross_norm, bend_norm = kernels.norms(x, theta, y, w, ends, passes)
         factor = max(2.0, shortfall(theta.size, passes or power_passes(theta.size)))

@@ -27,17 +27,8 @@ class Hessian:
 
     @cached_property
     def _columns(self) -> tuple[Vector, Vector]:
-        """(g_theta_theta, g_theta_x) as matrices, row i the image of e_i.
-
-        They must agree with a product that is no part of them: what rests on them may certify a point.
-        """
+        """(g_theta_theta, g_theta_x) as matrices, row i the image of e_i."""
         hessian, cross = self.kernels.columns(self.x, self.theta)
-        v = unit(np.random.default_rng(3).normal(size=self.theta.size).astype(self.theta.dtype))
-        products = self.kernels.products(self.x, self.theta, v)
-        rounding = self.kernels.eps**0.5
-        for rows, image in ((hessian, products.hessian), (cross, products.cross)):
-            if not norm(v @ rows - image) <= rounding * (norm(image) + np.max(np.abs(rows), initial=0.0)):
-                return np.full_like(hessian, np.nan), np.full_like(cross, np.nan)
         return 0.5 * (hessian + hessian.T), cross
 
     @property
@@ -47,6 +38,14 @@ class Hessian:
     @property
     def cross(self) -> Vector:
         return self._columns[1]
+
+    def agrees(self, v: Vector, image: Vector, cross_image: Vector) -> bool:
+        """Whether the matrices give these products with v, up to rounding."""
+        rounding = self.kernels.eps**0.5
+        return all(
+            norm(v @ rows - wanted) <= rounding * (norm(wanted) + np.max(np.abs(rows), initial=0.0))
+            for rows, wanted in ((self.matrix, image), (self.cross, cross_image))
+        )
 
     @cached_property
     def inverse(self) -> Vector:
@@ -115,6 +114,7 @@ class Implicit:
         self.Gx = self.upper.f_x
         if kernels.has_lower:
             self._solve_adjoint(w)
+            self._take_products()
 
     def _solve_lower(self) -> None:
         """theta with |g_theta| <= accuracy, or as small as rounding lets it be, by Newton's method."""
@@ -143,24 +143,34 @@ class Implicit:
             self.hessian = Hessian(kernels, x, self.theta)
 
     def _solve_adjoint(self, w: Vector | None) -> None:
-        """w with g_theta_theta w = f_theta, refined twice, and what is left of both equations."""
-        f_theta = self.upper.f_theta
-        root = self.kernels.eps**0.5
+        """w with g_theta_theta w = f_theta, refined twice."""
+        f_theta, root = self.upper.f_theta, self.kernels.eps**0.5
         self.w = np.zeros_like(f_theta) if w is None else w
-        r = self._residual() if w is not None else f_theta
+        r = f_theta if w is None else f_theta - self.hessian.product(w)
         for _ in range(3):  # half the digits each time, which conjugate gradients can always deliver
-            if w is not None and norm(r) <= self.accuracy:
+            if norm(r) <= self.accuracy:
                 break
-            w = self.w = self.w + self.hessian.solve(r, max(0.5 * self.accuracy, root * norm(r)))
-            r = self._residual()
+            self.w = self.w + self.hessian.solve(r, max(0.5 * self.accuracy, root * norm(r)))
+            r = f_theta - self.hessian.product(self.w)
 
-    def _residual(self) -> Vector:
-        """f_theta - g_theta_theta w, and all that is reported, from products at (theta, w)."""
-        products = self.kernels.products(self.x, self.theta, self.w)
-        self.g_theta, self.Gx = products.g_theta, self.upper.f_x - products.cross
-        r = self.upper.f_theta - products.hessian
-        self.lower_residual, self.linear_residual = norm(self.g_theta), norm(r)
-        return r
+    def _take_products(self) -> None:
+        """What is left of both equations, and Gx; for a matrix one more product, which it must give too."""
+        vectors = [self.w, _probe(self.theta)] if self.hessian.dense else [self.w]
+        self.products = self.kernels.products(self.x, self.theta, *vectors)
+        self.g_theta = self.products.g_theta
+        self.Gx = self.upper.f_x - self.products.cross[0]
+        self.lower_residual = norm(self.g_theta)
+        self.linear_residual = norm(self.upper.f_theta - self.products.hessian[0])
+
+    def matrices_agree(self) -> bool:
+        """Whether the matrices give a product that is no part of them: what rests on them may certify a point."""
+        probe = _probe(self.theta)
+        products = self.products if self.hessian.dense else self.kernels.products(self.x, self.theta, probe)
+        return self.hessian.agrees(probe, products.hessian[-1], products.cross[-1])
+
+
+def _probe(like: Vector) -> Vector:
+    return unit(np.random.default_rng(3).normal(size=like.size).astype(like.dtype))
 
 
 def newton_step(

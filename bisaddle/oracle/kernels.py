@@ -35,7 +35,7 @@ class Upper(NamedTuple):
 
 
 class Products(NamedTuple):
-    """g_theta, g_theta_theta w and g_theta_x w at one place, straight from the derivatives of g."""
+    """g_theta at one place, and rows g_theta_theta v and g_theta_x v, straight from the derivatives of g."""
 
     g_theta: Vector
     hessian: Vector
@@ -157,10 +157,9 @@ class Kernels:
         w, r, used, along = found[:size], found[size : 2 * size], found[2 * size : 3 * size], found[3 * size : -2]
         return Solve(w, r, used, along, int(found[-2]), float(found[-1]))
 
-    def products(self, x: Vector, theta: Vector, w: Vector) -> Products:
+    def products(self, x: Vector, theta: Vector, *vectors: Vector) -> Products:
         """What a certificate reports rests on these: no loop, no preconditioner, nothing but derivatives."""
-        found, size = self._products(np.concatenate([x, theta, w])), theta.size
-        return Products(found[:size], found[size : 2 * size], found[2 * size :])
+        return Products(*self._products(np.concatenate([x, theta]), np.stack(vectors)))
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
@@ -314,13 +313,6 @@ def _lower(part: _Part, packed: Array, inverse: Array) -> Array:
     return jnp.concatenate([w, r, right, cross, jnp.stack([count.astype(dtype), least])])
 
 
-def _products(part: _Part, packed: Array) -> Array:
-    x, theta, w = part.split(packed, "x", "theta", "theta")
-    cross, hessian = oracle.second_order_products(part, x, theta, w)
-    g_theta = oracle.lower_gradient(part, x, theta)
-    return jnp.concatenate([part.theta.join(g_theta), part.theta.join(hessian), part.x.join(cross)])
-
-
 def _column(part: _Part, packed: Array):
     x, theta = part.split(packed, "x", "theta")
 
@@ -329,6 +321,12 @@ def _column(part: _Part, packed: Array):
         return jnp.concatenate([part.theta.join(hessian), part.x.join(cross)])
 
     return column
+
+
+def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array]:
+    found = jax.vmap(_column(part, packed))(rows)
+    g_theta = oracle.lower_gradient(part, *part.split(packed, "x", "theta"))
+    return part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]
 
 
 def _columns(part: _Part, packed: Array, units: Array) -> Array:
