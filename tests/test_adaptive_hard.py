@@ -1,4 +1,4 @@
-"""The hard instances of ADAPTIVE.md and those found since, as regression tests: certified, and a dense check agrees."""
+"""The hard instances of docs/adaptive.md and those found since, as regression tests: certified, and a dense check agrees."""
 
 import sys
 from pathlib import Path

@@ -38,7 +38,7 @@ def test_every_command_has_help_with_an_example(words):
     assert "No help" not in done.output
 
 
-def test_the_commands_of_the_issue_are_there():
+def test_every_command_is_there():
     names = {" ".join(words) for words, _ in commands()}
     assert names >= {"reproduce", "run", "solve", "certify", "report", "methods", "sets", "info", "completion"}
     assert names >= {"data list", "data fetch", "data check", "data where"}

@@ -47,6 +47,7 @@ def precision_of(bits: str | int) -> Iterator[None]:
     """JAX at 32 or 64 bits inside the block: the choice of a program, never of an import."""
     import jax
 
+    # jax adds its options to jax.config where no type checker sees them
     before = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_enable_x64", str(bits) == "64")
     try:
