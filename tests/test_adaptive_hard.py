@@ -1,4 +1,4 @@
-"""The hard instances of docs/adaptive.md and those found since, as regression tests: certified, and a dense check agrees."""
+"""Hard instances of docs/adaptive.md and those found since, as regression tests: certified; a dense check agrees."""
 
 import sys
 from pathlib import Path
