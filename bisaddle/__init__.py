@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from bisaddle.certificate import Certificate as Certificate, certify as certify
     from bisaddle.oracle.check import DerivativeReport as DerivativeReport, check_derivatives as check_derivatives
-    from bisaddle.oracle.hypergradient import hypergradient as hypergradient
+    from bisaddle.oracle.implicit import hypergradient as hypergradient
     from bisaddle.problem import Constants as Constants, Derivatives as Derivatives, Point as Point, Problem as Problem
     from bisaddle.run.result import Record as Record, Result as Result, Status as Status, Trace as Trace
     from bisaddle.run.solve import solve as solve, solve_path as solve_path
@@ -35,7 +35,7 @@ _MODULES = ("apps", "datasets", "experiments", "methods", "report", "schedules",
 _NAMES = {
     "certificate": ("Certificate", "certify"),
     "oracle.check": ("DerivativeReport", "check_derivatives"),
-    "oracle.hypergradient": ("hypergradient",),
+    "oracle.implicit": ("hypergradient",),
     "problem": ("Constants", "Derivatives", "Point", "Problem"),
     "run.result": ("Record", "Result", "Status", "Trace"),
     "run.solve": ("solve", "solve_path"),

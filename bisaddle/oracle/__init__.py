@@ -1,9 +1,9 @@
 """All that is asked of f and g.
 
 To read in this order: derivatives (every first and second derivative, traced), kernels (the same as compiled programs
-over flat vectors, for what runs on the host), implicit (the lower level and its linear system solved with them),
-spectra (extreme eigenvalues), depends (whether g is quadratic), hypergradient, check (derivatives against finite
-differences).
+over flat vectors, for what runs on the host), implicit (the lower level and its linear system solved with them, and the
+hypergradient), spectra (extreme eigenvalues), depends (whether g is quadratic), validate (whether a point fits), check
+(derivatives against finite differences).
 """
 
 from bisaddle.oracle.derivatives import (

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.oracle.implicit import Implicit
+from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.validate import check_problem_at, require_concrete
 from bisaddle.problem import Derivatives, Point, Problem
@@ -60,9 +60,9 @@ def check_derivatives(
     if tolerance is None:
         tolerance = 1e-5 if trees.dtype_of(point.x) == jnp.float64 else 3e-2
     keys = jax.random.split(jax.random.key(seed), directions)
-    errors, sides = jax.device_get(_errors(problem, point, keys))
+    errors = jax.device_get(_errors(problem, point, keys))
     if problem.lower is not None:
-        errors["hypergradient"] = _hypergradient_error(problem, point, sides)
+        errors["hypergradient"] = _hypergradient_error(problem, point, directions, seed)
     present = {name: float(errors[name]) for name in NAMES if name in errors}
     by_hand = tuple(name for name, function in vars(problem.derivatives).items() if function is not None)
     return DerivativeReport(present, by_hand, float(tolerance))
@@ -73,23 +73,14 @@ def _automatic(problem: Problem) -> Problem:
     return dataclasses.replace(problem, derivatives=Derivatives())
 
 
-class _Sides(NamedTuple):
-    """The two points of a central difference: at + h u and at - h u, h balancing truncation and rounding."""
-
-    u: PyTree
-    h: Array
-    ahead: PyTree
-    behind: PyTree
-
-
 @jax.jit
-def _errors(problem: Problem, point: Point, keys: Array) -> tuple[dict[str, Array], _Sides]:
-    """The largest error of each derivative but the hypergradient; and for that one the two sides of x, stacked."""
-    each, sides = jax.lax.map(lambda key: _errors_along(problem, point, key), keys)
-    return {name: jnp.max(error) for name, error in each.items()}, sides
+def _errors(problem: Problem, point: Point, keys: Array) -> dict[str, Array]:
+    """The largest error of each derivative but the hypergradient."""
+    each = jax.lax.map(lambda key: _errors_along(problem, point, key), keys)
+    return {name: jnp.max(error) for name, error in each.items()}
 
 
-def _errors_along(problem: Problem, point: Point, key: Array) -> tuple[dict[str, Array], _Sides]:
+def _errors_along(problem: Problem, point: Point, key: Array) -> dict[str, Array]:
     x, theta, y, data = point.x, point.theta, point.y, problem.data
     automatic = _automatic(problem)
     keys = jax.random.split(key, 4)
@@ -100,7 +91,7 @@ def _errors_along(problem: Problem, point: Point, key: Array) -> tuple[dict[str,
         difference = _central(lambda y: problem.upper(x, theta, y, data), y, u_y)
         errors["f_y"] = _mismatch(trees.dot(f_y, u_y), difference)
     if problem.lower is None:
-        return errors, _sides(x, u_x)
+        return errors
     lower = problem.lower
     errors["f_theta"] = _mismatch(
         trees.dot(f_theta, u_theta), _central(lambda theta: problem.upper(x, theta, y, data), theta, u_theta)
@@ -117,37 +108,33 @@ def _errors_along(problem: Problem, point: Point, key: Array) -> tuple[dict[str,
         trees.dot(oracle.cross_product(problem, x, theta, w), u_x),
         _central(lambda x: trees.dot(oracle.lower_gradient(automatic, x, theta), w), x, u_x),
     )
-    return errors, _sides(x, u_x)
+    return errors
 
 
-def _hypergradient_error(problem: Problem, point: Point, sides: _Sides) -> np.floating:
-    """The largest over the sides; both the lower level and its derivatives are found anew at each of them."""
+def _hypergradient_error(problem: Problem, point: Point, directions: int, seed: int) -> np.floating:
+    """The largest along random directions; the lower level is solved anew on both sides of x."""
     kernels, automatic = Kernels(problem, point), Kernels(_automatic(problem), point)
     x, theta, y = kernels.flat(point)
     Gx = Implicit(kernels, x, theta, y).Gx
-
-    def value(x: PyTree) -> float:
-        return Implicit(automatic, kernels.x.ravel(x), theta, y).upper.value
-
     errors = []
-    for i, h in enumerate(sides.h):
-        u, _, ahead, behind = jax.tree.map(lambda leaf, i=i: leaf[i], sides)
-        given, difference = float(Gx @ kernels.x.ravel(u)), (value(ahead) - value(behind)) / (2 * h)
+    for u in np.random.default_rng(seed).normal(size=(directions, x.size)).astype(x.dtype):
+        h = x.dtype.type(_width(kernels.eps, norm(x), norm(u)))
+        ahead, behind = (Implicit(automatic, x + side * h * u, theta, y).upper.value for side in (1, -1))
+        given, difference = float(Gx @ u), (ahead - behind) / (2 * h)
         errors.append(abs(given - difference) / max(abs(given), abs(difference), 1e-3))
     return np.max(errors)  # unlike max, it does not pass over NaN
 
 
-def _sides(at: PyTree, u: PyTree) -> _Sides:
-    epsilon = jnp.finfo(trees.dtype_of(at)).eps
-    # truncation grows as h^2, rounding as epsilon / h: they meet here
-    h = epsilon ** (1 / 3) * (1 + trees.norm(at)) / jnp.maximum(trees.norm(u), 1e-3)
-    return _Sides(u, h, trees.add_scaled(at, h, u), trees.add_scaled(at, -h, u))
+def _width(eps: float, at: Number, direction: Number) -> Any:
+    """h of a central difference: truncation grows as h^2, rounding as eps / h, and here they meet."""
+    return eps ** (1 / 3) * (1 + at) / jnp.maximum(direction, 1e-3)
 
 
 def _central(function: Callable[[PyTree], PyTree], at: PyTree, u: PyTree) -> PyTree:
     """(function(at + h u) - function(at - h u)) / 2h"""
-    _, h, ahead, behind = _sides(at, u)
-    return trees.scale(0.5 / h, trees.subtract(function(ahead), function(behind)))
+    h = _width(float(jnp.finfo(trees.dtype_of(at)).eps), trees.norm(at), trees.norm(u))
+    ahead, behind = function(trees.add_scaled(at, h, u)), function(trees.add_scaled(at, -h, u))
+    return trees.scale(0.5 / h, trees.subtract(ahead, behind))
 
 
 def _mismatch(given: PyTree, difference: PyTree) -> Array:
