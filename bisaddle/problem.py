@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.sets.base import ConvexSet, Leaf, as_callable, as_leaf, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_callable, as_leaf, number, traced
 from bisaddle.sets.prox import Penalty
 
 
@@ -139,6 +139,8 @@ class Problem(eqx.Module):
     data         a pytree of arrays, traced (arrays captured in a closure make compilation slow)
     constants    Constants, if known
     derivatives  Derivatives, if written by hand
+    noise        a bound on the rounding in f, in its gradients, in g_theta and in products with second derivatives of g
+                 as your functions compute them, if known; certificates estimate it otherwise
     """
 
     upper: Callable = eqx.field(converter=as_callable)
@@ -148,6 +150,9 @@ class Problem(eqx.Module):
     data: PyTree = None
     constants: Constants = eqx.field(converter=lambda c: Constants() if c is None else c, default=None)
     derivatives: Derivatives = eqx.field(converter=lambda d: Derivatives() if d is None else d, default=None)
+    noise: Leaf | None = eqx.field(
+        converter=lambda n: None if n is None else number(n, "Problem noise", ">= 0"), default=None
+    )
 
     def __check_init__(self):
         if not callable(self.upper):

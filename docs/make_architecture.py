@@ -55,6 +55,8 @@ CERTIFY = {
     "programs.py": "compiles a program on its first call, keeps it, and counts the time.",
     "oracle/implicit.py": "theta*(x) by Newton's method, w by a linear solve; then what is left of both equations.",
     "certificate/bounds.py": "how far the gap can be off, the worst value over y, degenerate corners.",
+    "certificate/noise.py": "the rounding inside f and g, estimated by moving a little.",
+    "certificate/witnesses.py": "a direction along which g is not convex, or f not concave in y, if there is one.",
 }
 WALKS = {
     "`bs.solve(problem, start)`": Walk(
@@ -79,6 +81,8 @@ WALKS = {
             "sets/",
             "methods/base.py",
             "oracle/spectra.py",
+            "certificate/noise.py",
+            "certificate/witnesses.py",
             "run/progress.py",
             "run/interrupts.py",
         ),

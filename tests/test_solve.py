@@ -240,8 +240,10 @@ def test_a_lower_level_without_curvature_is_refused_by_the_default_method():
     flat = bs.Problem(
         _upper, lambda x, theta, data: jnp.sum(theta) - jnp.sum(theta**2), problem.x_set, problem.y_set, problem.data
     )
-    with pytest.raises(ValueError, match="strongly convex.*ridge"):
-        bs.solve(flat, start)
+    result = bs.solve(flat, start)
+    assert result.status is bs.Status.NOT_STRONGLY_CONVEX and "ridge" in result.status.advice
+    np.testing.assert_allclose(result.certificate.lower_witness.curvature, -2.0, rtol=1e-12)
+    assert "curvature of g is -2" in str(result)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,49 @@
 """What can still be wrong with a gap: errors of its gradients, a worse y elsewhere, a corner that hides a part of x."""
 
+from typing import NamedTuple
+
 import numpy as np
 
+from bisaddle.certificate.noise import Noise
 from bisaddle.oracle.implicit import DENSE_LIMIT, Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Upper, Vector, power_passes, shortfall
 from bisaddle.sets.flat import FlatSet
 
 # steps of the ascent to the worst value
 ASCENT_STEPS = 1000
+# of what a point's y lacks to the worst value, which may be left
+SHARE = 1e-6
 # a gradient this much smaller than the one at another y counts as none
 NOTHING = 1e-6
 # points whose mean lies amidst a set
 SPREAD = 16
 
 
-def gradient_errors(
-    solved: Implicit, mu_g: float | None, matrices: bool, passes: int | None = None
-) -> tuple[float, float]:
-    """Bounds on the errors of Gx and of Gy, for theta and w that solve their equations up to residuals.
+class Sensitivity(NamedTuple):
+    """How much the errors of Gx and of Gy grow with the residuals of theta and w, and what is there without them.
+
+    x_lower, x_linear, y_lower: errors per unit of |g_theta| and of |g_theta_theta w - f_theta|; x, y: rounding.
+    """
+
+    x_lower: float
+    x_linear: float
+    y_lower: float
+    x: float
+    y: float
+
+    def errors(self, solved: Implicit, noise: Noise) -> tuple[float, float]:
+        """Bounds on the errors of Gx and of Gy; noise: rounding inside f and g, where it is more than usual."""
+        x_error, y_error = max(self.x, noise.f_x + noise.cross), max(self.y, noise.f_y)
+        if not solved.kernels.has_lower:
+            return x_error, y_error
+        eps, f_theta = solved.kernels.eps, solved.upper.f_theta
+        lower = solved.lower_residual + max(4 * eps * norm(solved.hessian.product(solved.theta)), noise.g_theta)
+        linear = solved.linear_residual + max(4 * eps * norm(f_theta), noise.f_theta + noise.hessian)
+        return x_error + self.x_lower * lower + self.x_linear * linear, y_error + self.y_lower * lower
+
+
+def sensitivity(solved: Implicit, mu_g: float | None, matrices: bool, passes: int | None = None) -> Sensitivity:
+    """For theta and w that solve their equations up to residuals.
 
         delta = Hess^-1 g_theta to first order, theta - theta*;     J = d/dtheta (Gx, linear residual, Gy) at fixed w
         Gy - grad_y L = J_y delta,      Gx - grad_x L = J_x delta + g_theta_x Hess^-1 (J_r delta + linear residual)
@@ -29,7 +55,7 @@ def gradient_errors(
     kernels, upper = solved.kernels, solved.upper
     rounding = 8 * kernels.eps
     if not kernels.has_lower:
-        return rounding * norm(upper.f_x), rounding * norm(upper.f_y)
+        return Sensitivity(0.0, 0.0, 0.0, rounding * norm(upper.f_x), rounding * norm(upper.f_y))
     if mu_g is None:
         mu_g = solved.hessian.least
     x, theta, y, w = solved.x, solved.theta, solved.y, solved.w
@@ -38,8 +64,6 @@ def gradient_errors(
     ends = [theta, theta - solved.g_theta / theta.dtype.type(mu_g)]
     near = solved.lower_residual / mu_g <= kernels.eps**0.5 * (1 + norm(theta))
     ends = np.stack(ends[:1] if near and kernels.heavy else ends)
-    lower = solved.lower_residual + 4 * kernels.eps * norm(solved.hessian.product(theta))
-    linear = solved.linear_residual + 4 * kernels.eps * norm(upper.f_theta)
     if matrices:
         hessian = solved.hessian
         inverse, cross = hessian.inverse, hessian.cross
@@ -47,18 +71,18 @@ def gradient_errors(
             [_through(J, inverse, cross, x.size) for J in kernels.bends(x, theta, y, w, ends)], axis=1
         )
         C = 2 * _matrix_norm(cross)
-        y_error = 2 * _matrix_norm(through) * lower
-        x_error = y_error + 2 * _matrix_norm(inverse @ cross) * linear
+        y_lower = 2 * _matrix_norm(through)
         # nothing can be certified with a least eigenvalue that is lost in rounding, or by matrices that are not g's
-        y_error = np.nan if np.isnan(mu_g) or not solved.matrices_agree() else y_error
+        y_lower = np.nan if np.isnan(mu_g) or not solved.matrices_agree() else y_lower
+        x_lower, x_linear = y_lower, 2 * _matrix_norm(inverse @ cross)
     else:
         cross_norm, bend_norm = kernels.norms(x, theta, y, w, ends, passes)
         factor = max(2.0, shortfall(theta.size, passes or power_passes(theta.size)))
-        C, J, delta = factor * cross_norm, factor * bend_norm, lower / mu_g
-        y_error = J * delta
-        x_error = J * delta + C / mu_g * (J * delta + linear)
-    x_error += rounding * (norm(upper.f_x) + C * norm(w))
-    return x_error, y_error + rounding * norm(upper.f_y)
+        C, J = factor * cross_norm, factor * bend_norm
+        y_lower, x_linear = J / mu_g, C / mu_g
+        x_lower = y_lower + x_linear * y_lower
+    x_rounding = rounding * (norm(upper.f_x) + C * norm(w))
+    return Sensitivity(x_lower, x_linear, y_lower, x_rounding, rounding * norm(upper.f_y))
 
 
 def can_have_matrices(solved: Implicit) -> bool:
@@ -87,7 +111,8 @@ def worst_value(
 
     Accelerated projected (proximal) ascent with a curvature search and restarts, all decided by gradients of f, and
     stopped by y_set.best_response: the Frank-Wolfe gap, or max_s <f_y, s - y> + h(y) - h(s), which bounds the rest
-    for concave f, at the accuracy or at rounding. For f linear in y the first best response is the answer.
+    for concave f, at the accuracy, at a share of what y lacks, or at rounding. For f linear in y the first best
+    response is the answer.
     """
 
     def upper(y: Vector) -> Upper:
@@ -100,27 +125,30 @@ def worst_value(
     start = here if norm(nearest - y) == 0 else upper(nearest)
     rest, vertex = y_set.best_response(nearest, start.f_y)
     own = value(nearest, start)
-    threshold = max(accuracy, 50 * kernels.eps * (1 + abs(own)))
-    best, at = nearest, start
+    threshold = max(accuracy, SHARE * rest, 50 * kernels.eps * (1 + abs(own)))
+    best, at, curvature = nearest, start, 1.0
     if rest > threshold:  # for f linear in y the vertex is the maximiser, and no ascent is needed
         there = upper(vertex)
+        curvature = norm(there.f_y - start.f_y) / max(norm(vertex - nearest), kernels.eps)  # a first guess
         rest_there, _ = y_set.best_response(vertex, there.f_y)
         if rest_there < rest:
             best, at, rest = vertex, there, rest_there
-    previous, momentum, curvature = best, 1.0, 1.0
+    previous, momentum, curvature = best, 1.0, max(curvature, 1e-12)
     for _ in range(ASCENT_STEPS):
         if not rest > threshold:
             break
         next_momentum = 0.5 * (1 + (1 + 4 * momentum**2) ** 0.5)
         ahead = y_set.project(best + (momentum - 1) / next_momentum * (best - previous))
         g = upper(ahead).f_y
-        curvature *= 0.35  # the search below doubles it: a step may try a third less than the last one needed
+        tries = 0
         while True:
-            curvature *= 2
             moved = y_set.prox(ahead + g / curvature, 1 / curvature)
             step, at = moved - ahead, upper(moved)
-            if float((g - at.f_y) @ step) <= curvature * float(step @ step) or not curvature < 1e30:
+            bend = float((g - at.f_y) @ step)
+            if bend <= (1 + 1e-9) * curvature * float(step @ step) or not curvature < 1e30:
                 break
+            curvature, tries = 2 * curvature, tries + 1
+        curvature *= 0.7 if tries == 0 else 1.0  # a longer step is tried only after one that was short enough at once
         # momentum that carries y past the maximum is dropped: a restart keeps the rate of strongly concave f
         overshot = float((ahead - moved) @ (moved - best)) > 0
         best, previous, momentum = moved, best, 1.0 if overshot else next_momentum

@@ -6,7 +6,9 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.certificate.bounds import can_have_matrices, free_parts, gradient_errors, worst_value
+from bisaddle.certificate.bounds import Sensitivity, can_have_matrices, free_parts, sensitivity, worst_value
+from bisaddle.certificate.noise import Noise, rounding_noise
+from bisaddle.certificate.witnesses import Witness, lower_witness, upper_witness
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.oracle.validate import check_problem_at, require_concrete, require_oracle
@@ -31,11 +33,16 @@ class Certificate(eqx.Module):
     y_gap          |y - P_Y(y + sigma grad_y L)| / sigma   (P_Y is prox_{sigma h} where y_set has a penalty h)
     gap            x_gap + y_gap: the point is eps-stationary if gap <= eps
     value          f(x, theta*(x), y)                      (f - h where y_set has a penalty h)
-    worst_value    max_{y in Y} f(x, theta*(x), y), or of f - h; the true maximum is at most worst_value_error higher
+    worst_value    max_{y in Y} f(x, theta*(x), y), or of f - h; for f concave in y, and only then, the true maximum is
+                   at most worst_value_error higher
     lower_error    |theta - theta*(x)|
     theta, w       theta*(x) and v(x, y) = Hess^-1 f_theta, as solved here
-    error_bound    how far gap can be from its exact value, given the residuals left in the two solves
-    error_is_bound True if mu_g was given; if False, error_bound rests on an estimate of mu_g, and is an estimate itself
+    error_bound    how far gap can be from its exact value: residuals left in the two solves, rounding, what the oracles
+                   of the sets are off by, what a point outside its set hides
+    error_is_bound True if all it rests on is known: mu_g and Problem.noise were given, and the sets know their errors.
+                   If False, mu_g or the rounding inside f and g were estimated, and error_bound is an estimate too
+    lower_witness  a direction of theta along which g is not strongly convex, or less so than the mu_g given; or None
+    upper_witness  a direction of y along which f is not concave, or None. With a witness nothing is certified
     x_violation, y_violation          distances of x and y from their sets
     lower_residual, linear_residual   |g_theta| and |g_theta_theta w - f_theta|, what the two solves have left
     x_gradient     grad_x L = f_x - g_theta_x v
@@ -62,6 +69,8 @@ class Certificate(eqx.Module):
     measure: str = eqx.field(static=True)
     error_is_bound: bool = eqx.field(static=True)
     free_parts: tuple[str, ...] = eqx.field(static=True, default=())
+    lower_witness: Witness | None = None
+    upper_witness: Witness | None = None
 
     @property
     def degenerate(self) -> bool:
@@ -76,8 +85,9 @@ class Certificate(eqx.Module):
         return float(np.maximum(self.x_violation, self.y_violation))
 
     def within(self, tol: Number) -> bool:
-        """Whether the exact gap is at most tol, error bound included, at a feasible point."""
-        return bool(self.gap + self.error_bound <= tol and self.violation <= tol)
+        """Whether the exact gap is at most tol, error bound included, at a feasible point of a problem of its class."""
+        sound = self.lower_witness is None and self.upper_witness is None
+        return bool(sound and self.gap + self.error_bound <= tol and self.violation <= tol)
 
     def __str__(self) -> str:
         kind = "bound" if self.error_is_bound else "estimate"
@@ -89,6 +99,17 @@ class Certificate(eqx.Module):
 
     @property
     def _warning(self) -> str:
+        found = ((self.lower_witness, "g", "theta"), (self.upper_witness, "f", "y"))
+        lines = [
+            f"\n{witness.needed}, but along a direction of {variable} the curvature of {function} is "
+            f"{witness.curvature:.6g} (certificate.{level}_witness)"
+            for (witness, function, variable), level in zip(found, ("lower", "upper"), strict=True)
+            if witness is not None
+        ]
+        return "".join(lines) + self._degenerate_warning
+
+    @property
+    def _degenerate_warning(self) -> str:
         if not self.degenerate:
             return ""
         parts = ", ".join(self.free_parts)
@@ -152,19 +173,32 @@ def check_oracles(problem: Problem, measure: str) -> None:
 
 
 class Certifier:
-    """Certificates of one problem in one measure; it solves everything itself, over the kernels."""
+    """Certificates of one problem in one measure; it solves everything itself, over the kernels.
 
-    def __init__(self, problem: Problem, kernels: Kernels, measure: str, sigma: Number, tau: Number):
+    below: a point with a larger gap is not going to be certified, and neither the rounding inside f and g nor witnesses
+    are looked for there.
+    """
+
+    def __init__(
+        self, problem: Problem, kernels: Kernels, measure: str, sigma: Number, tau: Number, below: float = np.inf
+    ):
         self.problem, self.kernels, self.measure = problem, kernels, measure
-        self.sigma, self.tau = float(sigma), float(tau)
-        known = problem.constants.mu_g
+        self.sigma, self.tau, self.below = float(sigma), float(tau), below
+        known, noise = problem.constants.mu_g, problem.noise
         self.mu_g = None if known is None else float(known)
+        self.noise = None if noise is None else Noise.bounded_by(float(noise))
+        sets = [form for form in (kernels.x_set, kernels.y_set) if form is not None]
+        mu_g_known = not kernels.has_lower or problem.constants.origin_of("mu_g") in ("given", "exact")
+        self.error_is_bound = mu_g_known and noise is not None and all(form.error_is_bound for form in sets)
 
-    def certificate(self, x: Vector, theta: Vector, y: Vector, accuracy: float = 0.0) -> Certificate:
-        """The certificate at flat vectors."""
+    def certificate(
+        self, x: Vector, theta: Vector, y: Vector, accuracy: float = 0.0, below: float | None = None
+    ) -> Certificate:
+        """The certificate at flat vectors; below: in place of the certifier's own."""
         with np.errstate(all="ignore"):  # NaN and infinity are answers here
             solved = Implicit(self.kernels, x, theta, y, accuracy)
-            return self._certificate(solved, theta, self._error_bound(solved, can_have_matrices(solved)))
+            below = self.below if below is None else below
+            return self._certificate(solved, theta, self._sensitivity(solved), below)
 
     def decisive(self, x: Vector, theta: Vector, y: Vector, w: Vector, tol: float) -> Certificate | None:
         """A certificate that tells whether gap and error are at most tol, no more accurate than that takes.
@@ -177,15 +211,16 @@ class Certifier:
             # a residual moves theta and w by up to 1 / mu_g of itself
             accuracy = SHARE * tol * min(1.0, self.mu_g or 1.0)
             solved = Implicit(self.kernels, x, theta, y, accuracy, w)
-            gap = self._x_gap(x, solved.Gx) + self._y_gap(y, solved.upper.f_y)
+            gap = self._x_gap(x, solved.Gx)[0] + self._y_gap(y, solved.upper.f_y)[0]
             if not gap <= tol:
                 return None
             # matrices take a pass over the data for every lower variable, two passes are enough for a rough norm
-            bound = self._error_bound(solved, matrices=False, passes=2)
-            if gap + bound > tol:
+            rough = sensitivity(solved, self.mu_g, matrices=False, passes=2)
+            certificate = self._certificate(solved, theta, rough, tol)
+            if certificate.gap + certificate.error_bound > tol:
                 solved = Implicit(self.kernels, x, solved.theta, y, w=solved.w)
-                bound = self._error_bound(solved, can_have_matrices(solved))
-            return self._certificate(solved, theta, bound)
+                certificate = self._certificate(solved, theta, self._sensitivity(solved), tol)
+            return certificate
 
     def with_free_parts(self, point: Point, certificate: Certificate) -> Certificate:
         """The certificate, with the parts of x that a degenerate corner leaves free."""
@@ -193,7 +228,7 @@ class Certifier:
         theta, Gx = self.kernels.theta.ravel(certificate.theta), self.kernels.x.ravel(certificate.x_gradient)
         return replace(certificate, free_parts=free_parts(self.kernels, x, theta, y, Gx, certificate.y_in_corner))
 
-    def _certificate(self, solved: Implicit, theta: Vector, error_bound: float) -> Certificate:
+    def _certificate(self, solved: Implicit, theta: Vector, sensitivity: Sensitivity, below: float) -> Certificate:
         kernels, x, y = self.kernels, solved.x, solved.y
         x_set, y_set, upper = kernels.x_set, kernels.y_set, solved.upper
         y_violation = worst_error = 0.0
@@ -205,15 +240,25 @@ class Certifier:
             y_violation = y_set.violation(y)
             value -= y_set.penalty(y)
             worst, worst_error = worst_value(kernels, y_set, x, solved.theta, y, upper, solved.accuracy)
+        x_violation = x_set.violation(x)
+        (x_gap, x_oracle), (y_gap, y_oracle) = self._x_gap(x, solved.Gx), self._y_gap(y, upper.f_y)
+        noise, lower, convex = self.noise or Noise(), None, None
+        if not x_gap + y_gap > below:  # or NaN
+            noise = rounding_noise(solved) if self.noise is None else self.noise
+            lower = lower_witness(solved, self.mu_g)
+            convex, highest = upper_witness(kernels, x, solved.theta, y, upper, noise.f_y)
+            worst, worst_error = max(worst, highest), worst_error if convex is None else np.inf
+        error = self._error_bound(solved, *sensitivity.errors(solved, noise))
+        hidden = self._hidden(x_violation, solved.Gx, self.tau) + self._hidden(y_violation, upper.f_y, self.sigma)
         return Certificate(
-            x_gap=self._x_gap(x, solved.Gx),
-            y_gap=self._y_gap(y, upper.f_y),
+            x_gap=x_gap,
+            y_gap=y_gap,
             value=value,
             worst_value=worst,
             worst_value_error=worst_error,
             lower_error=norm(theta - solved.theta) if kernels.has_lower else 0.0,
-            error_bound=error_bound,
-            x_violation=x_set.violation(x),
+            error_bound=error + x_oracle + y_oracle + hidden,
+            x_violation=x_violation,
             y_violation=y_violation,
             lower_residual=solved.lower_residual,
             linear_residual=solved.linear_residual,
@@ -222,11 +267,15 @@ class Certifier:
             x_gradient=on_device(kernels.x.tree(solved.Gx)),
             y_in_corner=in_corner,
             measure=self.measure,
-            error_is_bound=not kernels.has_lower or self.problem.constants.origin_of("mu_g") in ("given", "exact"),
+            error_is_bound=self.error_is_bound,
+            lower_witness=None if lower is None else Witness(on_device(kernels.theta.tree(lower[0])), *lower[1:]),
+            upper_witness=None if convex is None else Witness(on_device(kernels.y.tree(convex[0])), *convex[1:]),
         )
 
-    def _error_bound(self, solved: Implicit, matrices: bool, passes: int | None = None) -> float:
-        x_error, y_error = gradient_errors(solved, self.mu_g, matrices, passes)
+    def _sensitivity(self, solved: Implicit) -> Sensitivity:
+        return sensitivity(solved, self.mu_g, can_have_matrices(solved))
+
+    def _error_bound(self, solved: Implicit, x_error: float, y_error: float) -> float:
         rounding = 8 * self.kernels.eps
         x_error += rounding * norm(solved.x) / self.tau  # x - P(x - tau Gx) cancels all but the step
         if self.measure != "projection":
@@ -235,24 +284,44 @@ class Certifier:
             x_error = reach * (x_error + rounding * norm(solved.Gx))
         return x_error + y_error + rounding * norm(solved.y) / self.sigma
 
-    def _x_gap(self, x: Vector, Gx: Vector) -> float:
+    def _hidden(self, violation: float, gradient: Vector, step: float) -> float:
+        """What the gap at the nearest point of the set may have more than that of a point outside it."""
+        return violation * (norm(gradient) + 2 / step) if violation > 0 else 0.0
+
+    def _x_gap(self, x: Vector, Gx: Vector) -> tuple[float, float]:
+        """The gap of x, and how far the oracles of its set may make it wrong."""
         x_set = self.kernels.x_set
         if self.measure == "lmo":
-            return float(Gx @ (x - x_set.lmo(Gx)))
+            return _linear_gap(x_set, x, Gx)
         if self.measure == "projection":
             return self._residual(x_set, x, Gx)
         # residuals of blocks are parts of one vector, Frank-Wolfe gaps of blocks parts of one sum
-        square = gaps = 0.0
+        square = gaps = errors = 0.0
         for block, place in x_set.blocks:
             if "project" in block.capabilities:
-                square += self._residual(block, x[place], Gx[place]) ** 2
+                gap, error = self._residual(block, x[place], Gx[place])
+                square += gap**2
             else:
-                gaps += float(Gx[place] @ (x[place] - block.lmo(Gx[place])))
-        return square**0.5 + gaps
+                gap, error = _linear_gap(block, x[place], Gx[place])
+                gaps += gap
+            errors += error
+        return square**0.5 + gaps, errors
 
-    def _y_gap(self, y: Vector, f_y: Vector) -> float:
+    def _y_gap(self, y: Vector, f_y: Vector) -> tuple[float, float]:
         y_set = self.kernels.y_set
-        return 0.0 if y_set is None else norm(y - y_set.prox(y + self.sigma * f_y, self.sigma)) / self.sigma
+        if y_set is None:
+            return 0.0, 0.0
+        to = y + self.sigma * f_y
+        moved = y_set.prox(to, self.sigma)
+        return norm(y - moved) / self.sigma, y_set.prox_error(to, moved, self.sigma) / self.sigma
 
-    def _residual(self, a_set: FlatSet, x: Vector, Gx: Vector) -> float:
-        return norm(x - a_set.project(x - self.tau * Gx)) / self.tau
+    def _residual(self, a_set: FlatSet, x: Vector, Gx: Vector) -> tuple[float, float]:
+        to = x - self.tau * Gx
+        moved = a_set.project(to)
+        return norm(x - moved) / self.tau, a_set.project_error(to, moved) / self.tau
+
+
+def _linear_gap(a_set: FlatSet, x: Vector, Gx: Vector) -> tuple[float, float]:
+    """max over s of <Gx, x - s>, which is below 0 only for an x outside the set: no gap is."""
+    vertex = a_set.lmo(Gx)
+    return max(float(Gx @ (x - vertex)), 0.0), a_set.lmo_error(Gx, vertex)

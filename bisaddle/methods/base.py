@@ -160,6 +160,10 @@ class Look(NamedTuple):
         return self.x_gap + self.y_gap
 
 
+class NotStronglyConvex(Exception):
+    """What a method driven from the host raises when it has met a direction along which g is not convex."""
+
+
 class HostMethod(Method[State]):
     """A method that decides much and steps seldom: plain Python over compiled kernels, instead of a pure step.
 

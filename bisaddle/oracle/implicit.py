@@ -1,11 +1,11 @@
 """The Hessian of g at a place, and the lower level with its linear system solved as accurately as rounding allows."""
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.oracle.kernels import Kernels, Upper, Vector
+from bisaddle.oracle.kernels import MOST_PRODUCTS, Kernels, Products, Upper, Vector
 from bisaddle.oracle.validate import check_problem_at, require_concrete
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device
@@ -23,12 +23,14 @@ class Hessian:
 
     A small one is a matrix, factorised once; a large one, or one whose every column is a pass over much data, is only
     ever multiplied with, and solved with by conjugate gradients. A Hessian that is not positive definite has an inverse
-    of NaN, never a quiet wrong one.
+    of NaN, never a quiet wrong one. stopped: the right side at which conjugate gradients met a direction without
+    curvature, and after how many products.
     """
 
     def __init__(self, kernels: Kernels, x: Vector, theta: Vector):
         self.kernels, self.x, self.theta = kernels, x, theta
         self.dense = theta.size <= DENSE_LIMIT and not kernels.heavy
+        self.stopped: tuple[Vector, int] | None = None
 
     @cached_property
     def _columns(self) -> tuple[Vector, Vector]:
@@ -68,7 +70,10 @@ class Hessian:
         """g_theta_theta^-1 right, by the matrix, or up to the residual by conjugate gradients."""
         if self.dense:
             return right @ self.inverse
-        return self.kernels.solve(self.x, self.theta, right, residual).w
+        found = self.kernels.solve(self.x, self.theta, right, residual)
+        if norm(found.r) > residual and found.products < MOST_PRODUCTS * right.size:
+            self.stopped = right, found.products
+        return found.w
 
     @cached_property
     def least(self) -> float:
@@ -167,6 +172,11 @@ class Implicit:
         self.lower_residual = norm(self.g_theta)
         self.linear_residual = norm(self.upper.f_theta - self.products.hessian[0])
 
+    def products_of(self, v: Vector, x: Vector | None = None, theta: Vector | None = None) -> Products:
+        """Products with v at another x and theta, or here, by the program that has been compiled for this place."""
+        x, theta = self.x if x is None else x, self.theta if theta is None else theta
+        return self.kernels.products(x, theta, *[v] * len(self.products.hessian))
+
     def matrices_agree(self) -> bool:
         """Whether the matrices give a product that is no part of them: what rests on them may certify a point."""
         probe = _probe(self.theta)
@@ -175,7 +185,7 @@ class Implicit:
 
 
 def _probe(like: Vector) -> Vector:
-    return unit(np.random.default_rng(3).normal(size=like.size).astype(like.dtype))
+    return unit(normal(like, 3))
 
 
 def hypergradient(problem: Problem, x: PyTree, y: PyTree, theta: PyTree = None, *, accuracy: Number = 0.0) -> PyTree:
@@ -213,6 +223,20 @@ def newton_step(
         if norm(g) <= (1 - 0.1 * step) * length or step <= SHORTEST_STEP:
             return candidate, g, step, count
         step *= 0.5
+
+
+def normal(like: Vector, seed: int) -> Vector:
+    """Independent normal numbers, as many as there are in `like`, and the same ones every time."""
+    # a generator takes longer to make than small vectors to compute with
+    draw = _kept_draw if like.size <= 2**14 else _draw
+    return draw(like.size, seed).astype(like.dtype)
+
+
+def _draw(size: int, seed: int) -> Vector:
+    return np.random.default_rng(seed).normal(size=size)
+
+
+_kept_draw = lru_cache(maxsize=64)(_draw)
 
 
 def unit(v: Vector) -> Vector:

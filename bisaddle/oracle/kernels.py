@@ -1,6 +1,7 @@
 """The derivatives of a problem at flat NumPy vectors, each a small compiled program: for what runs on the host."""
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ Vector = np.ndarray
 # Hessian), and entries of all matrices together
 MOST = 256
 ENTRIES = 2**20
+# products that a solve may take, in sizes of theta
+MOST_PRODUCTS = 10
 
 
 class Upper(NamedTuple):
@@ -111,8 +114,12 @@ class Kernels:
     def flat(self, point: Point) -> tuple[Vector, Vector, Vector]:
         return self.x.ravel(point.x), self.theta.ravel(point.theta), self.y.ravel(point.y)
 
+    def packed_upper(self, packed: Vector) -> Vector:
+        """f and its gradients in one vector, at x, theta and y in one vector."""
+        return self._upper(packed)
+
     def upper(self, x: Vector, theta: Vector, y: Vector) -> Upper:
-        found = self._upper(np.concatenate([x, theta, y]))
+        found = self.packed_upper(np.concatenate([x, theta, y]))
         first, second = 1 + x.size, 1 + x.size + theta.size
         return Upper(float(found[0]), found[1:first], found[first:second], found[second:])
 
@@ -148,7 +155,7 @@ class Kernels:
         theta. limit: products at most; -1 leaves out that of the start too. cross: g_theta_x w as well.
         """
         size = theta.size
-        limit = 10 * size if limit is None else limit
+        limit = MOST_PRODUCTS * size if limit is None else limit
         numbers = (target, relative, enough, limit, start is not None, right is None, cross)
         nothing = np.zeros_like(theta)
         begin, given = nothing if start is None else start, nothing if right is None else right
@@ -183,26 +190,41 @@ class Kernels:
     @cached_property
     def quadratic(self) -> bool:
         """Whether g is surely quadratic in theta: its Hessian product does not mention theta."""
-        return self.has_lower and _quadratic(self._lower.form, self._lower.kinds)
+        return self.has_lower and _is_free_of("theta", _hessian_times, self._lower)
+
+    @cached_property
+    def linear_in_y(self) -> bool:
+        """Whether f is surely linear in y: its gradient there does not mention y."""
+        return _is_free_of("y", _f_y, self._upper)
 
 
 MOST_KNOWN = 256
-_QUADRATIC: dict[tuple, bool] = {}
+_KNOWN: dict[tuple, bool] = {}
 
 
-def _quadratic(form: Any, kinds: tuple) -> bool:
-    key = (form, kinds)
-    if key not in _QUADRATIC:
+def _is_free_of(name: str, derivative: Callable, program: Program) -> bool:
+    """Whether derivative(variable, part, x, theta, y) surely does not depend on the variable of that name."""
+    form, kinds = program.form, program.kinds
+    key = (derivative, form, kinds)
+    if key not in _KNOWN:
         part = jax.tree.unflatten(form, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, *_ in kinds])
-        x, theta = part.x.structs, part.theta.structs
+        x, theta, y = part.x.structs, part.theta.structs, part.y.structs
 
-        def product(theta, leaves, x, w):
-            return oracle.hessian_product(jax.tree.unflatten(form, leaves), x, theta, w)
+        def of_leaves(variable, leaves, x, theta, y):
+            return derivative(variable, jax.tree.unflatten(form, leaves), x, theta, y)
 
-        if len(_QUADRATIC) >= MOST_KNOWN:
-            _QUADRATIC.clear()
-        _QUADRATIC[key] = not depends(product, theta, jax.tree.leaves(part), x, theta)
-    return _QUADRATIC[key]
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = not depends(of_leaves, getattr(part, name).structs, jax.tree.leaves(part), x, theta, y)
+    return _KNOWN[key]
+
+
+def _hessian_times(theta: PyTree, part: _Part, x: PyTree, w: PyTree, y: PyTree) -> PyTree:
+    return oracle.hessian_product(part, x, theta, w)
+
+
+def _f_y(y: PyTree, part: _Part, x: PyTree, theta: PyTree, _: PyTree) -> PyTree:
+    return oracle.upper_gradients(part, x, theta, y)[2]
 
 
 def power_passes(size: int) -> int:

@@ -35,12 +35,14 @@ class Extremes(NamedTuple):
     products: int
 
 
-def krylov(product: Product, size: int, dtype: np.dtype, limit: int) -> Iterator[Krylov]:
-    """The space after each product, from a random vector, until it is exhausted or has `limit` dimensions."""
+def krylov(
+    product: Product, size: int, dtype: np.dtype, limit: int, start: np.ndarray | None = None
+) -> Iterator[Krylov]:
+    """The space after each product, until it is exhausted or has `limit` dimensions; start: None is a random vector."""
     eps = np.finfo(dtype).eps
     basis = np.zeros((min(limit, 64), size))
     diagonal, off = np.zeros(limit), np.zeros(limit)
-    v = np.random.default_rng(0).normal(size=size)
+    v = np.random.default_rng(0).normal(size=size) if start is None else start
     basis[0] = v / np.linalg.norm(v)
     for i in range(limit):
         used = basis[: i + 1]

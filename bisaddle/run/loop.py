@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bisaddle.certificate.certifier import Certificate, Certifier
-from bisaddle.methods.base import Counts, HostMethod, Look, Method
+from bisaddle.methods.base import Counts, HostMethod, Look, Method, NotStronglyConvex
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import watch
 from bisaddle.run.interrupts import Interrupt
@@ -24,6 +24,12 @@ CALLBACK_STEPS = 100
 PATIENCE = 10
 # steps of a host-driven run before the next start has its turn
 TURN = 10
+# records with a gap of at most tol whose error bound forbids a certificate, after which it is not going to come
+IDLE = 20
+# factor on the score of the best record that counts as better
+BETTER = 0.9
+# factor on tol within which a point is acceptable when a budget ends
+ACCEPTABLE = 10
 
 
 @dataclass(frozen=True)
@@ -38,18 +44,26 @@ class Limits:
     sparse: bool = False
     interrupt: Interrupt = field(default_factory=Interrupt)
 
-    def status(self, k: int, size: float, ceiling: float = np.inf, record: Record | None = None) -> Status | None:
+    def status(
+        self, k: int, size: float, ceiling: float = np.inf, record: Record | None = None, idle: int = 0
+    ) -> Status | None:
         """How a run ends that stands at step k; None: it goes on.
 
-        size: the largest entry of its iterates, which may not exceed the ceiling. record: if one was made at k.
+        size: the largest entry of its iterates, which may not exceed the ceiling. record: if one was made at k; idle:
+        records since one was better than all before.
         """
         if not np.isfinite(size):
             return Status.NONFINITE
         if size > ceiling:
             return Status.DIVERGED
         if record is not None:
-            if self.tol is not None and record.certificate.within(self.tol):
-                return Status.CERTIFIED
+            if self.tol is not None and record.certificate.gap <= self.tol:
+                if record.certificate.within(self.tol):
+                    return Status.CERTIFIED
+                if refuted := _refuted(record.certificate):
+                    return refuted
+                if idle >= IDLE:
+                    return Status.STALLED
             if self.callback is not None and self.callback(record):
                 return Status.INTERRUPTED
         if k >= self.max_steps:
@@ -59,9 +73,25 @@ class Limits:
         late = self.deadline is not None and time.perf_counter() >= self.deadline
         return Status.MAX_SECONDS if late else None
 
+    def ending(self, status: Status, certificate: Certificate) -> Status:
+        """The status of a run that has ended with this one, in the light of the certificate of its best point."""
+        if status in (Status.MAX_STEPS, Status.STALLED, Status.DIVERGED) and (refuted := _refuted(certificate)):
+            return refuted
+        budget = status in (Status.MAX_STEPS, Status.MAX_SECONDS, Status.STALLED)
+        if budget and self.tol is not None and certificate.within(ACCEPTABLE * self.tol):
+            return Status.ACCEPTABLE
+        return status
+
     def due(self, k: int) -> bool:
         """Whether step k is one to record."""
         return k % self.every == 0 or k >= self.max_steps
+
+
+def _refuted(certificate: Certificate) -> Status | None:
+    """What a witness in the certificate says of the problem."""
+    if certificate.lower_witness is not None:
+        return Status.NOT_STRONGLY_CONVEX
+    return None if certificate.upper_witness is None else Status.NOT_CONCAVE
 
 
 class Run:
@@ -74,10 +104,14 @@ class Run:
         self.estimates: list[dict[str, Any]] = []
         self.status: Status | None = None
         self.seconds = 0.0
+        self.score, self.idle = np.inf, 0
 
     def keep(self, k: int, seconds: float, point: Point, certificate: Certificate, counts: Counts) -> Record:
         record = Record(k, seconds, point, certificate, counts)
         self.records.append(record)
+        score = certificate.gap + certificate.error_bound
+        self.idle = 0 if score < BETTER * self.score else self.idle + 1
+        self.score = min(self.score, score)  # a score that is no number is never the smaller one
         self.bar.show(k, certificate.gap)
         return record
 
@@ -162,7 +196,11 @@ def _steps(run: HostRun, limits: Limits) -> Iterator[None]:
     run.status = limits.status(0, 0.0, record=None if skip else run.record(run.look))
     ceiling = DIVERGENCE
     while run.status is None:
-        look = run.advance()
+        try:
+            look = run.advance()
+        except NotStronglyConvex:
+            run.status = Status.NOT_STRONGLY_CONVEX
+            return
         size = _magnitude(look)
         if look.k == 1 and np.isfinite(size):  # the first step solves the lower level: the scale of theta and w
             ceiling = max(ceiling, DIVERGENCE * size)
@@ -172,7 +210,7 @@ def _steps(run: HostRun, limits: Limits) -> Iterator[None]:
         if np.isfinite(size) and size <= ceiling:
             run.move_to(look)
             record = _record(run, look, limits)
-        run.status = limits.status(look.k, size, ceiling, record)
+        run.status = limits.status(look.k, size, ceiling, record, run.idle)
         yield
 
 

@@ -16,8 +16,24 @@ class Status(Enum):
     """How a run ended; `.advice` says what it means and what to do."""
 
     CERTIFIED = "the gap, error bound included, is at most tol."
+    ACCEPTABLE = (
+        "a limit was reached with the gap, error bound included, at most ten times tol; accept it, or go on from "
+        "result.last with more steps."
+    )
     MAX_STEPS = "max_steps was reached before the gap met tol; raise it, change the step sizes, or accept the gap."
     MAX_SECONDS = "max_seconds was reached before the gap met tol; raise it, or go on from result.last."
+    STALLED = (
+        "the gap seems to meet tol, but its error bound does not shrink enough to certify it; use float64, scale the "
+        "problem, add a ridge term to g, or raise tol."
+    )
+    NOT_STRONGLY_CONVEX = (
+        "g is not strongly convex in theta, or less so than the mu_g given; add a ridge term to g, or correct mu_g; "
+        "certificate.lower_witness has the direction."
+    )
+    NOT_CONCAVE = (
+        "f is not concave in y, so that no gap tells the worst y; change f, or add a concave term such as "
+        "-c |y - y0|^2; certificate.upper_witness has the direction."
+    )
     NONFINITE = (
         "NaN or infinity appeared; lower the step sizes (alpha, eta first) or check f and g; result.last is finite."
     )

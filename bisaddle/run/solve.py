@@ -92,19 +92,20 @@ def solve(
         one_blas_thread(),
     ):
         watch.say = bar.compiling
-        certifier = Certifier(problem, Kernels(problem, start), measure, sigma, tau)
+        certifier = Certifier(problem, Kernels(problem, start), measure, sigma, tau, -np.inf if tol is None else tol)
         points = [start] if starts is None else start_points(problem, start, int(starts), key)
         runs, run_all = _runs(problem, method, points, certifier, bar, sparse)
+        limits = Limits(max_steps, every, tol, deadline, callback, sparse)
         watch.deadline = deadline  # from here on there is something to give back
         try:
             with noted() as interrupt:
-                run_all(runs, Limits(max_steps, every, tol, deadline, callback, sparse, interrupt))
+                run_all(runs, replace(limits, interrupt=interrupt))
         except (KeyboardInterrupt, OutOfTime) as stop:
             for run in runs:
                 interrupted = Status.INTERRUPTED if isinstance(stop, KeyboardInterrupt) else Status.MAX_SECONDS
                 run.status = run.status or interrupted
         watch.deadline = None  # what was found gets its certificate, however late it is
-        results = [_result(run, watch) for run in runs]
+        results = [_result(run, limits, watch) for run in runs]
     return results[0] if starts is None else best_result(results)
 
 
@@ -117,16 +118,22 @@ def _runs(
     return [BlockRun(problem, method, point, certifier, bar) for point in points], run_blocks
 
 
-def _result(run: Run, watch: Watch) -> Result:
+def _result(run: Run, limits: Limits, watch: Watch) -> Result:
     run.finish()
     best = best_record(run.records)
+    status = run.status or Status.MAX_STEPS
+    if status is not Status.CERTIFIED:  # looked at as closely as one that is
+        full = run.certifier.certificate(*run.certifier.kernels.flat(best.point), below=np.inf)
+        place = run.records.index(best)
+        best = run.records[place] = best._replace(certificate=full)
+        status = limits.ending(status, full)
     return Result(
         point=best.point,
         certificate=run.certifier.with_free_parts(best.point, best.certificate),
         last=run.records[-1].point,
         trace=trace_of(run.records, run.estimates),
         method=run.method,
-        status=run.status or Status.MAX_STEPS,
+        status=status,
         seconds=run.seconds,
         compile_seconds=watch.seconds,
     )

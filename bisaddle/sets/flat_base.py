@@ -63,6 +63,17 @@ class FlatSet:
         away = moved - y
         return float(gradient.dot(away)) + steepness * length(away), moved
 
+    error_is_bound = True
+
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        return 0.0
+
+    def prox_error(self, v: np.ndarray, p: np.ndarray, step: Number) -> float:
+        return 0.0
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        return 0.0
+
     def _require(self, oracle: str) -> None:
         if oracle not in self.capabilities:
             raise ValueError(self.of.missing(oracle))

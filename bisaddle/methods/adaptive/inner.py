@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
-from bisaddle.methods.base import Counts
+from bisaddle.methods.base import Counts, NotStronglyConvex
 from bisaddle.oracle.implicit import newton_step, norm
 from bisaddle.oracle.kernels import Kernels, Solve, Upper, Vector, block_order
 from bisaddle.oracle.spectra import extreme_eigenvalues
@@ -96,12 +96,9 @@ class Solver:
         product = lambda v: kernels.hessian_product(x, theta, v)
         least, _ = extreme_eigenvalues(product, theta.size, kernels.dtype, products)
         self.cost.hvps += products
-        if not least > 0:
-            raise ValueError(
-                f"the lower function must be strongly convex in theta, given a Hessian with eigenvalue {least:.3g} at "
-                "the start; add a ridge term to it, or use a method with step sizes of its own"
-            )
-        return max(least, kernels.eps)
+        if least <= 0:
+            raise NotStronglyConvex
+        return float(np.maximum(least, kernels.eps))  # NaN stays NaN
 
     def evaluate(
         self, x: Vector, warm: Inner, stays: bool, y0: Vector, mu: float, accuracy: float, c_low: float

@@ -1,0 +1,117 @@
+"""How much the computed f and g are rounded, seen from outside: by moving a little and looking for jitter."""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from bisaddle.oracle.implicit import Implicit, norm, normal, unit
+from bisaddle.oracle.kernels import Vector
+from bisaddle.sets.flat import FlatSet
+
+# lengths of the moves, relative to the size of the point. Cancellation as in (x + 1e12) - 1e12 rounds to steps that are
+# longer than a short move, and not seen by it
+SHORT, LONG, LONGER = 3e-5, 1e-2, 3e-2
+# orders of the differences: from one to the next those of a smooth function shrink, those of rounding do not
+ORDERS, HEAVY_ORDERS = (3, 4, 5), (3, 4)
+SHRINKS = 0.5
+# what is estimated from a few differences may be this much larger
+SAFETY = 4.0
+
+
+class Noise(NamedTuple):
+    """Estimates of the rounding in f, in |f_x|, |f_theta|, |f_y|, |g_theta|, |g_theta_theta w| and |g_theta_x w|."""
+
+    value: float = 0.0
+    f_x: float = 0.0
+    f_theta: float = 0.0
+    f_y: float = 0.0
+    g_theta: float = 0.0
+    hessian: float = 0.0
+    cross: float = 0.0
+
+    @classmethod
+    def bounded_by(cls, bound: float) -> "Noise":
+        """Where the user says how accurate all of them are."""
+        return cls(*[bound] * 7)
+
+
+def rounding_noise(solved: Implicit) -> Noise:
+    """From differences of high order along a line through the point, as Moré and Wild estimate noise.
+
+    For values with errors of deviation s, the differences of order k have mean square binomial(2k, k) s^2.
+    """
+    kernels, w = solved.kernels, solved.w
+    x, theta, y = solved.x, solved.theta, solved.y
+    at = np.concatenate([x, theta, y])
+    line = np.concatenate(
+        [
+            _into(kernels.x_set, x),
+            _length(theta) * unit(normal(theta, 4)),
+            y if kernels.y_set is None else _into(kernels.y_set, y),
+        ]
+    ).astype(at.dtype)
+
+    def lower(packed: Vector) -> Vector:
+        found = solved.products_of(w, packed[: x.size], packed[x.size : x.size + theta.size])
+        return np.concatenate([found.g_theta, found.hessian[0], found.cross[0]])
+
+    moves = (SHORT,) if kernels.heavy else (SHORT, LONG, LONGER)
+    orders = HEAVY_ORDERS if kernels.heavy else ORDERS
+    upper = np.split(jitter(kernels.packed_upper, at, line, moves, orders), np.cumsum([1, x.size, theta.size]))
+    found = [norm(part) for part in upper]
+    if kernels.has_lower:
+        ends = (theta.size, 2 * theta.size)
+        found += [norm(part) for part in np.split(jitter(lower, at, line, (SHORT,), orders), ends)]
+    return Noise(*(SAFETY * size for size in found))
+
+
+def jitter(
+    function: Callable[[Vector], Vector], at: Vector, line: Vector, moves: tuple[float, ...], orders: tuple[int, ...]
+) -> Vector:
+    """The deviation of the rounding in each entry of function(at + t line), as moves of these lengths show it."""
+    points = range(orders[-1] + 2)
+    rows = np.stack([[function(at + at.dtype.type(i * move) * line) for i in points] for move in moves])
+    weights, starts = _differences(orders)
+    squares = np.square(np.einsum("dp,mpe->mde", weights, rows.astype(np.float64)))
+    deviations = np.sqrt(np.add.reduceat(squares, starts, axis=1))
+    shrinking = np.all(deviations[:, 1:] < SHRINKS * deviations[:, :-1], axis=1)
+    # no number: beyond where the function is defined
+    seen = np.where(shrinking | ~np.isfinite(deviations[:, -1]), 0.0, deviations[:, -1])
+    if len(moves) > 1:  # a function that bends a lot within a long move bends less within a shorter one; rounding stays
+        seen = np.stack([seen[0], np.minimum(seen[1], seen[2])])
+    return np.max(seen, axis=0)
+
+
+@cache
+def _differences(orders: tuple[int, ...]) -> tuple[Vector, Vector]:
+    """Rows that take the differences of each order of values at equal distances, and where each order begins.
+
+    They are scaled: the squares of an order add up to an estimate of the variance.
+    """
+    count = orders[-1] + 2
+    rows = [
+        np.diff(np.eye(count), order, axis=0) / math.sqrt(math.comb(2 * order, order) * (count - order))
+        for order in orders
+    ]
+    return np.concatenate(rows), np.cumsum([0, *map(len, rows)])[:-1]
+
+
+def _into(a_set: FlatSet, v: Vector) -> Vector:
+    """From v into the set, in every coordinate that can move, as long as v or 1."""
+    if len(a_set.blocks) > 1:
+        return np.concatenate([_into(block, v[place]) for block, place in a_set.blocks])
+    reach = v.dtype.type(_length(v))
+    noise = (normal(v, seed) for seed in range(3))
+    if "project" in a_set.capabilities:
+        points = [a_set.project(v + reach * direction) for direction in noise]
+    else:
+        points = [a_set.lmo(direction) for direction in noise]
+    away = np.mean(points, axis=0) - v
+    return away * min(1.0, reach / max(norm(away), np.finfo(v.dtype).tiny))
+
+
+def _length(v: Vector) -> float:
+    return 1.0 + norm(v)
