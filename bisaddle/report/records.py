@@ -31,7 +31,7 @@ class Curve:
     corner: list[bool]
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> "Curve":
+    def from_dict(cls, given: Any) -> "Curve":
         columns = _known(cls, given, "curve")
         lacking = [name for name in NEEDED if name not in columns]
         if lacking:
@@ -96,7 +96,7 @@ class Final:
     alone: Rerun | None = None
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any], curve: Curve) -> "Final":
+    def from_dict(cls, given: Any, curve: Curve) -> "Final":
         """What is not given is taken from the curve."""
         gaps = [gap for gap in curve.gap if gap is not None]
         corner = bool(curve.corner[-1]) if curve.corner else False
@@ -192,7 +192,7 @@ def runs_of(given: Iterable[Mapping[str, Any]]) -> list[Run]:
     return [Run.from_dict(run) for run in given]
 
 
-def _known(cls: Any, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def _known(cls: Any, given: Any, where: str = "") -> dict[str, Any]:
     """What a record has a place for, each of its type; parts that are records themselves are tables here."""
     check(where, given, dict)
     hints = get_type_hints(cls)
