@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 from bisaddle.certificate.bounds import can_have_matrices, free_parts, gradient_errors, worst_value
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
-from bisaddle.oracle.validate import check_problem_at, require_concrete, require_oracle
+from bisaddle.oracle.validate import as_number, check_problem_at, require_concrete, require_oracle
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device, one_blas_thread
 from bisaddle.sets.base import ConvexSet
@@ -117,7 +117,7 @@ def certify(
     lower variables the norms come from the matrices themselves; beyond, from the products of |J|, |g_theta_x| (by power
     iteration) and 1 / mu_g.
     """
-    check_measure(measure, sigma, tau)
+    check_measure(measure, sigma, tau, accuracy)
     require_concrete("certify", problem, point)
     check_problem_at(problem, point, feasible=False)  # how far outside a point is, the certificate says
     check_oracles(problem, measure)
@@ -127,12 +127,14 @@ def certify(
         return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
 
 
-def check_measure(measure: str, sigma: Number, tau: Number) -> None:
-    if measure not in MEASURES:
+def check_measure(measure: str, sigma: Number, tau: Number, accuracy: Number = 0.0) -> None:
+    if not isinstance(measure, str) or measure not in MEASURES:
         raise ValueError(f'measure must be "projection", "lmo" or "mixed", given {measure!r}')
     for name, value in (("sigma", sigma), ("tau", tau)):
-        if not 0 < value < float("inf"):
+        if not 0 < as_number(f"{name} of the gap", value) < float("inf"):
             raise ValueError(f"{name} of the gap must be finite and > 0, given {value}")
+    if not 0 <= as_number("accuracy", accuracy) < float("inf"):
+        raise ValueError(f"accuracy must be finite and >= 0, given {accuracy}; use 0 for as far as rounding allows")
 
 
 def natural_measure(x_set: ConvexSet) -> str:

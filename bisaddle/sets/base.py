@@ -235,7 +235,7 @@ def as_leaf(value, name: str) -> Leaf:
         raise ValueError(f"{name} must be a number or an array of numbers, given {value!r}")
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be a number or an array of numbers, given {value!r}") from error
 
 
