@@ -9,7 +9,13 @@ from jaxtyping import PyTree
 from bisaddle.certificate.bounds import can_have_matrices, free_parts, gradient_errors, worst_value
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
-from bisaddle.oracle.validate import as_number, check_problem_at, require_concrete, require_oracle
+from bisaddle.oracle.validate import (
+    check_problem_at,
+    require_accuracy,
+    require_concrete,
+    require_oracle,
+    require_positive,
+)
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device, one_blas_thread
 from bisaddle.sets.base import ConvexSet
@@ -131,10 +137,8 @@ def check_measure(measure: str, sigma: Number, tau: Number, accuracy: Number = 0
     if not isinstance(measure, str) or measure not in MEASURES:
         raise ValueError(f'measure must be "projection", "lmo" or "mixed", given {measure!r}')
     for name, value in (("sigma", sigma), ("tau", tau)):
-        if not 0 < as_number(f"{name} of the gap", value) < float("inf"):
-            raise ValueError(f"{name} of the gap must be finite and > 0, given {value}")
-    if not 0 <= as_number("accuracy", accuracy) < float("inf"):
-        raise ValueError(f"accuracy must be finite and >= 0, given {accuracy}; use 0 for as far as rounding allows")
+        require_positive(f"{name} of the gap", value)
+    require_accuracy(accuracy)
 
 
 def natural_measure(x_set: ConvexSet) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.oracle.kernels import Kernels, Upper, Vector
-from bisaddle.oracle.validate import as_number, check_problem_at, require_concrete
+from bisaddle.oracle.validate import check_problem_at, require_accuracy, require_concrete
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device
 from bisaddle.trees import Number
@@ -192,11 +192,10 @@ def hypergradient(problem: Problem, x: PyTree, y: PyTree, theta: PyTree = None, 
         raise ValueError(
             "hypergradient needs a theta to start the lower solve from, given None; use zeros of its shape"
         )
-    if not 0 <= as_number("accuracy", accuracy) < np.inf:
-        raise ValueError(f"accuracy must be finite and >= 0, given {accuracy}; use 0 for as far as rounding allows")
+    accuracy = require_accuracy(accuracy)
     check_problem_at(problem, point, feasible=False)
     kernels = Kernels(problem, point)
-    return on_device(kernels.x.tree(Implicit(kernels, *kernels.flat(point), accuracy=float(accuracy)).Gx))
+    return on_device(kernels.x.tree(Implicit(kernels, *kernels.flat(point), accuracy=accuracy).Gx))
 
 
 def newton_step(

@@ -63,12 +63,33 @@ def as_number(name: str, value: Any) -> float:
     if traced(value):
         raise ValueError(f"{name} must be a number, given a traced array; this does not work inside jit, vmap or grad")
     try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
         array = np.asarray(value)
         if array.shape == () and array.dtype.kind in "iuf":
             return float(array)
     except (TypeError, ValueError, OverflowError):
         pass
     raise ValueError(f"{name} must be a number, given {_given(value)}; use a float")
+
+
+def require_positive(name: str, value: Any) -> float:
+    if not 0 < as_number(name, value) < np.inf:
+        raise ValueError(f"{name} must be finite and > 0, given {value}")
+    return float(value)
+
+
+def require_accuracy(value: Any) -> float:
+    """The residual norm at which solves may stop."""
+    if not 0 <= as_number("accuracy", value) < np.inf:
+        raise ValueError(f"accuracy must be finite and >= 0, given {value}; use 0 for as far as rounding allows")
+    return float(value)
+
+
+def require_whole(name: str, value: Any, least: int) -> int:
+    if not is_whole(value) or not least <= value < 2**31:
+        raise ValueError(f"{name} must be a whole number from {least} to 2^31 - 1, given {_given(value)}")
+    return int(value)
 
 
 def is_whole(value: Any) -> bool:
@@ -89,9 +110,13 @@ def require_oracle(convex_set: ConvexSet, oracle: str, who: str, variable: str, 
         raise ValueError(f"{who} needs {oracle} on {variable}_set: {convex_set.missing(oracle)}; {instead}")
 
 
-def _check_kinds(problem: Any, point: Any) -> None:
+def require_problem(problem: Any) -> None:
     if not isinstance(problem, Problem):
         raise ValueError(f"a bisaddle.Problem is needed, given {kind_of(problem)}; use bs.Problem(upper, lower, ...)")
+
+
+def _check_kinds(problem: Any, point: Any) -> None:
+    require_problem(problem)
     if not isinstance(point, Point):
         raise ValueError(f"a bisaddle.Point is needed, given {kind_of(point)}; use bs.Point(x=..., theta=..., y=...)")
 
@@ -153,7 +178,7 @@ def _check_data(data: PyTree) -> None:
 def _is_numeric(dtype: np.dtype) -> bool:
     """Whether JAX has arrays of it: no objects, texts and dates, and nothing longer than 64 bits."""
     longest = 16 if dtype.kind == "c" else 8
-    return (dtype == bool or jnp.issubdtype(dtype, np.number)) and dtype.itemsize <= longest
+    return (dtype.kind == "b" or jnp.issubdtype(dtype, np.number)) and dtype.itemsize <= longest
 
 
 def _check_set(variable: str, convex_set: ConvexSet, value: PyTree) -> None:

@@ -157,11 +157,11 @@ def _check_limits(tol, max_steps, max_seconds, every, starts, key) -> None:
         raise ValueError(f"max_steps must be a whole number from 1 to 2^31 - 1, given {max_steps}")
     if max_seconds is not None and not as_number("max_seconds", max_seconds) > 0:
         raise ValueError(f"max_seconds must be > 0, given {max_seconds}; use None for no limit")
-    if every is not None and (not is_whole(every) or every < 1):
+    if every is not None and (not is_whole(every) or not 1 <= every < 2**31):
         raise ValueError(f"every must be a whole number >= 1, given {every}; use None for the default")
     if starts is None and key is None:
         return
-    if not is_whole(starts) or starts < 1:
+    if not is_whole(starts) or not 1 <= starts < 2**31:
         raise ValueError(f"starts must be a whole number >= 1, given {starts}; leave starts and key out for one start")
     if key is None and starts > 1:
         raise ValueError(f"starts={starts} needs a key for the random ones; use key=jax.random.key(0)")
