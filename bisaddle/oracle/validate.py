@@ -4,7 +4,7 @@ import warnings
 from collections import Counter
 from inspect import unwrap
 from types import CellType, FunctionType
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +92,7 @@ def require_whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -126,7 +126,7 @@ def _given(value: Any) -> str:
     if isinstance(value, str | bool | float | int) and len(f"{value!r:.80}") < 80:
         return repr(value)
     shape = getattr(value, "shape", None)
-    return kind_of(value) if shape is None else f"{kind_of(value)} of shape {tuple(shape)} and dtype {value.dtype}"
+    return kind_of(value) if shape is None else f"{kind_of(value)} of shape {tuple(shape)}"
 
 
 def _check_presence(problem: Problem, point: Point) -> None:

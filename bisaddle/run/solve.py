@@ -140,7 +140,7 @@ def solve_path(problems: Iterable[Problem], start: Point, method: Method | None 
     no projection and does not contain the point, to a vertex. options: as in solve. Problems that differ only in
     numbers are compiled once.
     """
-    if isinstance(problems, Problem) or not isinstance(problems, Iterable):
+    if isinstance(problems, Problem | dict) or not isinstance(problems, Iterable):
         raise ValueError(f"problems must be several of bisaddle.Problem, given {kind_of(problems)}; use a list of them")
     results: list[Result] = []
     for problem in problems:
