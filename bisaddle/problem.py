@@ -15,8 +15,12 @@ def _as_arrays(tree: PyTree) -> PyTree:
     """Numbers and NumPy arrays become JAX arrays; anything else stays for the checks to name."""
 
     def convert(leaf):
-        # not jnp.asarray, which compiles a program for every shape
-        return jax.device_put(np.asarray(leaf)) if isinstance(leaf, np.ndarray | np.generic | float | int) else leaf
+        if not isinstance(leaf, np.ndarray | np.generic | float | int) or isinstance(leaf, np.ma.MaskedArray):
+            return leaf
+        try:
+            return jax.device_put(np.asarray(leaf))  # not jnp.asarray, which compiles a program for every shape
+        except (TypeError, OverflowError):  # text, dates, objects; whole numbers beyond 64 bits
+            return leaf
 
     return jax.tree.map(convert, tree)
 
@@ -27,6 +31,20 @@ class Point(eqx.Module):
     x: PyTree = eqx.field(converter=_as_arrays)
     theta: PyTree = eqx.field(converter=_as_arrays, default=None)
     y: PyTree = eqx.field(converter=_as_arrays, default=None)
+
+
+def described(value) -> str:
+    """What was given, in a message."""
+    return f"the class {value.__name__}, not an instance" if isinstance(value, type) else type(value).__name__
+
+
+def _pairs(given) -> tuple[tuple[str, str], ...]:
+    try:
+        return tuple((str(name), str(origin)) for name, origin in given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f'Constants: origin takes pairs (name of a constant, "exact" | "given" | "estimated"), given {given!r}'
+        ) from error
 
 
 def _constant(value) -> Leaf | None:
@@ -65,7 +83,7 @@ class Constants(eqx.Module):
     C_theta: Leaf | None = eqx.field(converter=_constant, default=None)
     D_X: Leaf | None = eqx.field(converter=_constant, default=None)
     D_Y: Leaf | None = eqx.field(converter=_constant, default=None)
-    origin: tuple[tuple[str, str], ...] = eqx.field(static=True, default=())
+    origin: tuple[tuple[str, str], ...] = eqx.field(static=True, converter=_pairs, default=())
 
     def __check_init__(self):
         for name, value in self.items():
@@ -165,7 +183,7 @@ class Problem(eqx.Module):
                 "use None for a saddle problem without a lower level"
             )
         if not isinstance(self.x_set, ConvexSet):
-            raise ValueError(f"Problem: x_set must be a set of bisaddle.sets, given {type(self.x_set).__name__}")
+            raise ValueError(f"Problem: x_set must be a set of bisaddle.sets, given {described(self.x_set)}")
         if isinstance(self.x_set, Penalty):
             raise ValueError(
                 f"Problem: x_set must be a set, given the penalty {type(self.x_set).__name__}, which is for y_set; "
@@ -173,10 +191,10 @@ class Problem(eqx.Module):
             )
         if self.y_set is not None and not isinstance(self.y_set, ConvexSet):
             raise ValueError(
-                f"Problem: y_set must be a set of bisaddle.sets, given {type(self.y_set).__name__}; "
+                f"Problem: y_set must be a set of bisaddle.sets, given {described(self.y_set)}; "
                 "use None for a bilevel problem without a max player"
             )
         for name, kind in (("constants", Constants), ("derivatives", Derivatives)):
             if not isinstance(getattr(self, name), kind):
-                given = type(getattr(self, name)).__name__
+                given = described(getattr(self, name))
                 raise ValueError(f"Problem: {name} must be a bisaddle.{kind.__name__}, given {given}")

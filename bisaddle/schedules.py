@@ -65,6 +65,16 @@ def as_schedule(value) -> Schedule | None:
     return FromFunction(value) if callable(value) else Constant(value)
 
 
+def _step_size(name: str) -> Callable:
+    def convert(value) -> Schedule | None:
+        try:
+            return as_schedule(value)
+        except ValueError as error:
+            raise ValueError(f"StepSizes: {name} must be a number, a Schedule or a function of k: {error}") from error
+
+    return convert
+
+
 class StepSizes(eqx.Module):
     """The step sizes of the methods; a method takes those it uses. Each is a number, a Schedule or a function of k.
 
@@ -76,12 +86,12 @@ class StepSizes(eqx.Module):
     mu      regularisation        towards y0
     """
 
-    alpha: Schedule | None = eqx.field(converter=as_schedule, default=None)
-    eta: Schedule | None = eqx.field(converter=as_schedule, default=None)
-    gamma: Schedule | None = eqx.field(converter=as_schedule, default=None)
-    tau: Schedule | None = eqx.field(converter=as_schedule, default=None)
-    sigma: Schedule | None = eqx.field(converter=as_schedule, default=None)
-    mu: Schedule | None = eqx.field(converter=as_schedule, default=None)
+    alpha: Schedule | None = eqx.field(converter=_step_size("alpha"), default=None)
+    eta: Schedule | None = eqx.field(converter=_step_size("eta"), default=None)
+    gamma: Schedule | None = eqx.field(converter=_step_size("gamma"), default=None)
+    tau: Schedule | None = eqx.field(converter=_step_size("tau"), default=None)
+    sigma: Schedule | None = eqx.field(converter=_step_size("sigma"), default=None)
+    mu: Schedule | None = eqx.field(converter=_step_size("mu"), default=None)
 
     def __check_init__(self):
         for name, schedule in self.given.items():

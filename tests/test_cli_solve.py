@@ -67,12 +67,13 @@ def test_solve_a_csv_certifies_and_writes_a_result(solved, table):
 
 def test_certify_computes_the_certificate_again(solved):
     _, out = solved
-    done = bisaddle("certify", out, "--json")
+    done = bisaddle("certify", out, "--tol", "0.05", "--json")
     assert done.exit_code == 0
     found = json.loads(done.stdout)
     assert found["within"] and found["certificate"]["gap"] == pytest.approx(found["recorded"]["gap"], rel=1e-10)
-    done = bisaddle("certify", out)
+    done = bisaddle("certify", out, "--tol", "0.05")
     assert "CERTIFIED" in done.stdout and "Stationary to" in done.stdout and done.exit_code == 0
+    assert "The file claims: measure projection, sigma = 1, tau = 1, tol = 0.05" in done.stdout
     done = bisaddle("certify", out, "--tol", "1e-9")
     assert done.exit_code == 1 and "NOT CERTIFIED" in done.stdout
 
@@ -86,14 +87,35 @@ def test_certify_trusts_neither_the_recorded_gap_nor_a_changed_point(solved, tmp
     assert done.exit_code == 1 and json.loads(done.stdout)["certificate"]["gap"] > 0.05
 
 
+@pytest.mark.parametrize(
+    "claims", [{"tau": 1e12}, {"sigma": 1e12}, {"tau": 1e12, "sigma": 1e12, "measure": "lmo"}, {"tol": 1e12}, {}]
+)
+def test_certify_lets_no_claim_of_the_file_decide(model, claims):
+    """Step sizes inside the gap that make any gap small, a tolerance that anything meets, another measure."""
+    steps = ("--method", "GDA", "--step", "tau=1e-9", "--step", "sigma=1e-9", "--max-steps", "1")
+    bisaddle("solve", "model.py:plain", *steps, "--out", "r.json")
+    document = documents.load(Path("r.json"))
+    document["settings"]["tol"] = claims.pop("tol", 1e-4)
+    document["certificate"] |= claims
+    documents.save(document, Path("r.json"))
+    done = bisaddle("certify", "r.json", "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1 and not found["within"] and found["tol"] == 1e-4
+    assert found["certificate"]["sigma"] == found["certificate"]["tau"] == 1 and found["certificate"]["gap"] > 0.5
+    assert found["claimed_tol"] == document["settings"]["tol"] and found["recorded"] == document["certificate"]
+    wide = bisaddle("certify", "r.json", "--tau", "1e12", "--sigma", "1e12")
+    assert "sigma = 1e+12, tau = 1e+12" in wide.stdout  # what the user asks for is done, and said
+
+
 def test_certify_finds_the_data_beside_the_result_and_refuses_other_data(solved, table, tmp_path):
     document = documents.load(solved[1])
     document["problem"]["file"] = "/nowhere/houses.csv"
     documents.save(document, tmp_path / "result.json")
     refused(bisaddle("certify", tmp_path / "result.json"), 3, "houses.csv", "cannot be read")
-    assert bisaddle("certify", tmp_path / "result.json", "--data-dir", table.parent).exit_code == 0
+    tol = ("--tol", "0.05")
+    assert bisaddle("certify", tmp_path / "result.json", *tol, "--data-dir", table.parent).exit_code == 0
     (tmp_path / "houses.csv").write_bytes(table.read_bytes())
-    assert bisaddle("certify", tmp_path / "result.json").exit_code == 0
+    assert bisaddle("certify", tmp_path / "result.json", *tol).exit_code == 0
     (tmp_path / "houses.csv").write_text(table.read_text() + "east,1,1,1\n")
     refused(bisaddle("certify", tmp_path / "result.json"), 3, "sha256", "solve again")
 

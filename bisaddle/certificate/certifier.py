@@ -11,7 +11,13 @@ from bisaddle.certificate.noise import Noise, rounding_noise
 from bisaddle.certificate.witnesses import Witness, lower_witness, upper_witness
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
-from bisaddle.oracle.validate import check_problem_at, require_concrete, require_oracle
+from bisaddle.oracle.validate import (
+    check_problem_at,
+    require_accuracy,
+    require_concrete,
+    require_oracle,
+    require_positive,
+)
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device, one_blas_thread
 from bisaddle.sets.base import ConvexSet
@@ -138,7 +144,7 @@ def certify(
     lower variables the norms come from the matrices themselves; beyond, from the products of |J|, |g_theta_x| (by power
     iteration) and 1 / mu_g.
     """
-    check_measure(measure, sigma, tau)
+    check_measure(measure, sigma, tau, accuracy)
     require_concrete("certify", problem, point)
     check_problem_at(problem, point, feasible=False)  # how far outside a point is, the certificate says
     check_oracles(problem, measure)
@@ -148,12 +154,12 @@ def certify(
         return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
 
 
-def check_measure(measure: str, sigma: Number, tau: Number) -> None:
-    if measure not in MEASURES:
+def check_measure(measure: str, sigma: Number, tau: Number, accuracy: Number = 0.0) -> None:
+    if not isinstance(measure, str) or measure not in MEASURES:
         raise ValueError(f'measure must be "projection", "lmo" or "mixed", given {measure!r}')
     for name, value in (("sigma", sigma), ("tau", tau)):
-        if not 0 < value < float("inf"):
-            raise ValueError(f"{name} of the gap must be finite and > 0, given {value}")
+        require_positive(f"{name} of the gap", value)
+    require_accuracy(accuracy)
 
 
 def natural_measure(x_set: ConvexSet) -> str:

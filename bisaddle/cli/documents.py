@@ -2,17 +2,74 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
 from bisaddle.cli.errors import DATA, Failure
-from bisaddle.report.files import finite, versions, write
+from bisaddle.report.files import finite, parsed_json, read, versions, write
+from bisaddle.report.records import CertificateNumbers, Number
+from bisaddle.report.schema import check, shortened
 from bisaddle.report.sentences import certificate_document
 
 FORMAT = "bisaddle result 1"
+DTYPES = ("float64", "float32", "int64", "int32", "uint32", "bool")
+
+
+class Array(TypedDict):
+    dtype: str
+    shape: list[int]
+    values: Any
+
+
+class Multitask(TypedDict):
+    """The specification of a problem that `build` reads, of a CSV file; of a function."""
+
+    kind: str
+    file: str
+    target: str
+    task_column: str
+    features: list[str] | None
+    radius: float
+    ridge: float
+    divergence: float
+    train: float
+    standardize: list[str]
+    seed: int
+    sha256: NotRequired[str]
+
+
+class Function(TypedDict):
+    kind: str
+    function: str
+    seed: int | None
+    folder: str
+    file: NotRequired[str]
+    module: NotRequired[str]
+    sha256: NotRequired[str]
+
+
+class Settings(TypedDict):
+    tol: float
+
+
+class Parts(TypedDict):
+    x: dict[str, Any] | list[Any]
+    theta: dict[str, Any] | list[Any] | None
+    y: dict[str, Any] | list[Any] | None
+
+
+class ResultFile(TypedDict):
+    """What `certify` reads of a result; the rest is for people."""
+
+    problem: dict[str, Any]
+    settings: Settings
+    point: Parts
+    certificate: CertificateNumbers
+
+
 # the keys of an array
-ARRAY = {"dtype", "shape", "values"}
+ARRAY = set(Array.__annotations__)
 
 
 def tree_document(tree: Any) -> Any:
@@ -37,15 +94,30 @@ def tree_from(document: Any, like: Any, name: str) -> Any:
     import jax.numpy as jnp
 
     leaves, structure = jax.tree.flatten(like)
-    found = jax.tree.leaves(document, is_leaf=lambda part: isinstance(part, dict) and ARRAY <= set(part))
-    shapes = [tuple(leaf["shape"]) for leaf in found]
-    needed = [leaf.shape for leaf in leaves]
+    found = jax.tree.leaves(document, is_leaf=lambda part: isinstance(part, dict) and bool(ARRAY & set(part)))
+    arrays = [_array(leaf, name) for leaf in found]
+    shapes, needed = [array.shape for array in arrays], [leaf.shape for leaf in leaves]
     if shapes != needed:
-        raise Failure(f"the {name} of the result has shapes {shapes}; the problem as rebuilt needs {needed}", DATA)
-    arrays = [np.array(leaf["values"], dtype=np.dtype(leaf["dtype"])).reshape(leaf["shape"]) for leaf in found]
+        raise Failure(f"{name} has arrays of shapes {shapes}; the problem as rebuilt needs {needed}", DATA)
     # arithmetic in float64, whatever the run used
     wide = [a.astype(np.float64) if np.issubdtype(a.dtype, np.floating) else a for a in arrays]
     return structure.unflatten([jnp.asarray(array) for array in wide])
+
+
+def _array(document: Any, name: str) -> np.ndarray:
+    """An array from its dtype, shape and values, which must agree; nothing larger than what the file has is made."""
+    try:
+        check(name, document, Array)
+        if document["dtype"] not in DTYPES:
+            raise ValueError(f"{name}.dtype must be one of {', '.join(DTYPES)}, given {shortened(document['dtype'])}")
+        values, shape = np.array(document["values"], dtype=object), tuple(document["shape"])
+        if values.shape != shape:
+            raise ValueError(f"{name}.values are of shape {values.shape}, its shape says {shortened(shape)}")
+        for value in values.flat:
+            check(f"{name}.values", value, Number | bool)
+        return values.astype(document["dtype"])
+    except (ValueError, OverflowError) as error:
+        raise Failure(f"{error}; an array of `solve --out` is needed", DATA) from error
 
 
 def result_document(result: Any, problem: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -84,9 +156,9 @@ def save(document: Any, path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A result file; anything else is refused by name."""
+    """A result file, every field that `certify` reads of its type; anything else is refused by name."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parsed_json(read(path))
     except OSError as error:
         raise Failure(
             f"{path} cannot be read ({error.strerror or error}); a result of `solve --out` is needed", DATA
@@ -95,9 +167,16 @@ def load(path: Path) -> dict[str, Any]:
         raise Failure(f"{path} is not a result file, or is truncated: {error}", DATA) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise Failure(f'{path} is not a result file: `"format": "{FORMAT}"` is needed; use one of `solve --out`', DATA)
-    missing = [
-        key for key in ("problem", "settings", "point", "certificate") if not isinstance(document.get(key), dict)
-    ]
-    if missing:
-        raise Failure(f"{path} lacks {', '.join(missing)}; a result of `solve --out` has them", DATA)
+    try:
+        check("", document, ResultFile)
+        lacking = CertificateNumbers.__annotations__.keys() - document["certificate"].keys()
+        if lacking:
+            raise ValueError(f"certificate has no {', '.join(sorted(lacking))}")
+        problem = document["problem"]
+        kind = check("problem.kind", problem.get("kind"), Literal["multitask", "function"])
+        check("problem", problem, Multitask if kind == "multitask" else Function)
+        if kind == "function" and not {"file", "module"} & set(problem):
+            raise ValueError("problem has neither a file nor a module of its function")
+    except ValueError as error:
+        raise Failure(f"{path} is not a result of `solve --out`: {error}", DATA) from error
     return document

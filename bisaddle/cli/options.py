@@ -1,5 +1,6 @@
 """Options that several commands share, and the precision that the command line chooses."""
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,20 @@ import click
 
 from bisaddle.cli import cache
 
-above_zero = click.FloatRange(min=0, min_open=True)
+
+class FiniteRange(click.FloatRange):
+    """A range without NaN and infinity, which click lets pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return found
+
+
+above_zero = FiniteRange(min=0, min_open=True)
+# what NumPy and JAX take for one, at 32 bits too
+seed_range = click.IntRange(0, 2**31 - 1)
 
 
 def option(name: str, kind: Any, default: Any, help: str) -> Any:

@@ -8,12 +8,11 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bisaddle.cli.errors import USAGE, Failure
+from bisaddle.cli.errors import USAGE, Failure, one_line
 
 
 class Built(NamedTuple):
@@ -81,8 +80,8 @@ def _function(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, dic
     arguments = _arguments(function, name, given["seed"])
     try:
         returned = function(**arguments)
-    except Exception as error:
-        raise Failure(f"{name} raised {_one_line(error)}", USAGE) from error
+    except (Exception, SystemExit) as error:
+        raise Failure(f"{name} raised {one_line(error)}", USAGE) from error
     return Built(*_pair(returned, name), words=name), given | ({"sha256": _sha256(place)} if place else {})
 
 
@@ -98,7 +97,7 @@ def _load(given: dict[str, Any], place: Path | None, name: str) -> Callable[...,
             sys.modules[specification.name] = module  # for classes defined in it
             specification.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise Failure(f"{name} cannot be imported: {_one_line(error)}", USAGE) from error
+        raise Failure(f"{name} cannot be imported: {one_line(error)}", USAGE) from error
     finally:
         sys.path.pop(0)
     found = getattr(module, given["function"], None)
@@ -147,14 +146,6 @@ def _pair(returned: Any, name: str) -> tuple[Any, Any]:
 def _found(path: Path, beside: Sequence[Path]) -> Path:
     """The path, or the file of that name in one of the other folders."""
     return next((place for place in (path, *(folder / path.name for folder in beside)) if place.is_file()), path)
-
-
-def _one_line(error: BaseException) -> str:
-    """The error, and the line of the user's file that it came from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and "importlib" not in frame.filename]
-    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if len(own) > 1 else ""
-    return f"{type(error).__name__}: {error}{where}"
 
 
 def _sha256(path: Path) -> str:

@@ -18,6 +18,7 @@ from bisaddle.cli.options import (
     max_seconds_option,
     option,
     pairs_of,
+    seed_range,
 )
 from bisaddle.report.style import DATASETS, FIGURES
 from bisaddle.run.interrupts import Interrupt, noted
@@ -28,9 +29,7 @@ Job = tuple[Any, dict[str, Any]]
 
 comparison_options = [
     click.option("--quick", is_flag=True, help="Fewer steps, seeds and values of nu: seconds instead of minutes."),
-    click.option(
-        "--seed", "seeds", multiple=True, type=click.IntRange(min=0), help="Only this seed; repeat for several."
-    ),
+    click.option("--seed", "seeds", multiple=True, type=seed_range, help="Only this seed; repeat for several."),
     click.option(
         "--nu", "nus", multiple=True, metavar="METHOD=NUMBER", help="Run METHOD with this nu, untuned; repeat."
     ),

@@ -10,6 +10,7 @@ import click
 from bisaddle.cli import documents, screen
 from bisaddle.cli.errors import NOT_CONVERGED
 from bisaddle.cli.options import (
+    FiniteRange,
     above_zero,
     compile_cache_option,
     json_option,
@@ -17,12 +18,14 @@ from bisaddle.cli.options import (
     option,
     precision_of,
     precision_option,
+    seed_range,
 )
 from bisaddle.cli.problems import Built, build, function_specification
 from bisaddle.cli.stepping import method_named
 from bisaddle.report.sentences import certificate_document, certificate_sentence
 
 PARTIAL = Path("bisaddle-partial.json")
+TOL = 1e-4
 STANDARDIZE = {"both": ("features", "targets"), "features": ("features",), "targets": ("targets",), "none": ()}
 # options that only `multitask` knows
 APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergence", "train", "standardize")
@@ -38,15 +41,15 @@ APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergenc
 )
 @option("--radius", above_zero, 5.0, "multitask: |x|_1 <= radius (Q).")
 @option("--ridge", above_zero, 0.1, "multitask: ridge of the lower level (rho).")
-@option("--divergence", click.FloatRange(min=0), 0.0, "multitask: pull to equal weights.")
-@option("--train", click.FloatRange(0, 1), 0.75, "multitask: fraction of training rows.")
+@option("--divergence", FiniteRange(min=0), 0.0, "multitask: pull to equal weights.")
+@option("--train", FiniteRange(0, 1), 0.75, "multitask: fraction of training rows.")
 @option("--standardize", click.Choice(list(STANDARDIZE)), "both", "multitask: what to scale.")
 @click.option("--method", metavar="NAME", help="See `bisaddle methods`. [default: Adaptive, nothing to tune]")
 @click.option(
     "--step", multiple=True, metavar="NAME=NUMBER", help="A step size of the method, such as gamma=0.1; repeat."
 )
 @click.option("--nu", type=above_zero, help="Scale of the method's default steps, where it has one.")
-@option("--tol", above_zero, 1e-4, "The gap to certify.")
+@option("--tol", above_zero, TOL, "The gap to certify.")
 @option("--max-steps", click.IntRange(1, 2**31 - 1), 10_000, "Steps at most.")
 @max_seconds_option
 @option(
@@ -57,7 +60,7 @@ APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergenc
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=seed_range,
     help="Of the split of the rows, and of the starts; of the function, if it has a seed.",
 )
 @precision_option
@@ -96,27 +99,31 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
     if path is not None:
         documents.save(document, path)
         what = "interrupted: the best point so far is" if interrupted else "the result is"
-        screen.note(f"{what} in {path}; `bisaddle certify {path}` checks it again")
+        tol = "" if options["tol"] == TOL else f" --tol {options['tol']:g}"
+        screen.note(f"{what} in {path}; `bisaddle certify {path}{tol}` checks it again")
     if document["status"] != "CERTIFIED":
         raise click.exceptions.Exit(NOT_CONVERGED)
 
 
 @click.command()
 @click.argument("result", type=click.Path(path_type=Path))
-@click.option("--tol", type=above_zero, help="The gap to be met. [default: that of the result]")
+@option("--tol", above_zero, TOL, "The gap to be met, whatever the result says of its own.")
+@option("--sigma", above_zero, 1.0, "Step size in y inside the gap.")
+@option("--tau", above_zero, 1.0, "Step size in x inside the gap.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="One more folder to look for the data file in.")
 @compile_cache_option
 @json_option
-def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: bool) -> None:
+def certify(result: Path, tol: float, sigma: float, tau: float, data_dir: Path | None, as_json: bool) -> None:
     """Rebuild the problem of a RESULT of `solve --out` and compute its certificate again, in float64.
 
     The data file is looked for at its old place, beside the result and in --data-dir; its checksum must be the same.
-    Exit code 1 if the gap, error bound included, is above the tolerance.
+    Nothing that the result says of itself decides: its tolerance, step sizes and gap are shown as its claims. Exit code
+    1 if the gap, error bound included, is above --tol.
 
     \b
     Example: bisaddle certify result.json
     """
-    from bisaddle.certificate import certify as certified
+    from bisaddle.certificate.certifier import certify as certified, natural_measure
     from bisaddle.problem import Point
 
     document = documents.load(result)
@@ -126,24 +133,28 @@ def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: boo
         if "file" in found and found.get("sha256") != document["problem"].get("sha256"):
             screen.note(f"{found['file']} has changed since: the certificate is for the problem as it is now")
         parts = {
-            name: documents.tree_from(document["point"].get(name), getattr(built.start, name), name)
+            name: documents.tree_from(document["point"][name], getattr(built.start, name), f"{result}: point.{name}")
             for name in ("x", "theta", "y")
         }
-        fresh = certified(built.problem, Point(**parts), measure=old["measure"], sigma=old["sigma"], tau=old["tau"])
-        limit = float(document["settings"]["tol"] if tol is None else tol)
-        within = fresh.within(limit)
-        new = certificate_document(fresh, old["sigma"], old["tau"])
-    sentence = certificate_sentence(new)
+        measure = natural_measure(built.problem.x_set)
+        fresh = certified(built.problem, Point(**parts), measure=measure, sigma=sigma, tau=tau)
+        within = fresh.within(tol)
+        new = certificate_document(fresh, sigma, tau)
+    sentence, claimed = certificate_sentence(new), document["settings"]["tol"]
     if as_json:
-        screen.show_json({"certificate": new, "recorded": old, "tol": limit, "within": within, "sentence": sentence})
+        verdict = {"tol": tol, "claimed_tol": claimed, "within": within, "sentence": sentence}
+        screen.show_json({"certificate": new, "recorded": old, **verdict})
     else:
         click.echo(f"{built.words}; float64")
         rows = [(words, _exact(old.get(name)), _exact(new[name])) for name, words in WORDS.items()]
         screen.table(("", "recorded", "computed again"), rows)
         click.echo(sentence)
+        ours = f"measure {measure}, sigma = {sigma:g}, tau = {tau:g}"
+        theirs = f"measure {old['measure']}, sigma = {old['sigma']:g}, tau = {old['tau']:g}"
+        click.echo(f"Gap here: {ours}. The file claims: {theirs}, tol = {claimed:g}.")
         verdict = "at most" if within else "not within"
         click.echo(
-            f"{'CERTIFIED' if within else 'NOT CERTIFIED'}: the gap, error bound included, is {verdict} {limit:g}."
+            f"{'CERTIFIED' if within else 'NOT CERTIFIED'}: the gap, error bound included, is {verdict} {tol:g}."
         )
     if not within:
         raise click.exceptions.Exit(NOT_CONVERGED)

@@ -30,7 +30,7 @@ def method_named(
         raise click.UsageError("--nu scales the default steps; leave it out, or the --step options")
     try:
         chosen = StepSizes(**dict(given))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise click.BadParameter(f"{error}; the step sizes are {', '.join(NAMES)}", param_hint="--step") from error
     try:
         return method(chosen)

@@ -5,6 +5,8 @@ import numpy as np
 from bisaddle.apps import multitask
 from bisaddle.datasets.record import Choices, Dataset, Group, build
 
+MOST_NUMBERS = 10**9
+
 
 def synthetic(choices: Choices, n: int = 5000, d: int = 100, noise: float = 0.1) -> Dataset:
     """b_i = A_i (lambda_i y_i + (1 - lambda_i) x) + noise, the rows of apps.multitask.synthetic.
@@ -16,6 +18,8 @@ def synthetic(choices: Choices, n: int = 5000, d: int = 100, noise: float = 0.1)
         raise ValueError(f"n must be a multiple of tasks (as many rows each), given n={n} and tasks={tasks}")
     if d < 1:
         raise ValueError(f"d must be at least 1, given {d}")
+    if n * d > MOST_NUMBERS:
+        raise ValueError(f"n d must be at most {MOST_NUMBERS:g} (numbers in memory), given n={n} and d={d}")
     if not (np.isfinite(noise) and noise >= 0):
         raise ValueError(f"noise must be finite and >= 0 (a standard deviation), given {noise}")
     made = multitask.synthetic(n, d, tasks, noise, choices.seed)

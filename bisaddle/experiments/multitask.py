@@ -15,6 +15,7 @@ from bisaddle.experiments.errors import ExperimentError
 from bisaddle.methods import MORBiT
 from bisaddle.problem import Point, Problem
 from bisaddle.report.files import finite
+from bisaddle.report.schema import shortened
 from bisaddle.schedules import StepSizes
 from bisaddle.sets import Box
 
@@ -126,7 +127,9 @@ class Multitask:
         lam = table.get("lam", [0.0, 1.0])
         pair = isinstance(lam, list) and len(lam) == 2 and all(map(checks.is_number, lam))
         if not pair or not 0 <= lam[0] <= lam[1] <= 1:
-            raise ExperimentError(f"{where}.lam must be an interval [lower, upper] within [0, 1], given {lam!r}")
+            raise ExperimentError(
+                f"{where}.lam must be an interval [lower, upper] within [0, 1], given {shortened(lam)}"
+            )
         return {
             "radius": checks.number(f"{where}.radius", table.get("radius", 5.0)),
             "ridge": checks.number(f"{where}.ridge", table.get("ridge", 0.1)),

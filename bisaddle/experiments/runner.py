@@ -13,7 +13,7 @@ from bisaddle.experiments import build, checks
 from bisaddle.experiments.build import Instance
 from bisaddle.experiments.errors import ExperimentError
 from bisaddle.experiments.jobs import Crew, Job, Lane, Outcome, Progress, WarmUp, made_again
-from bisaddle.experiments.spec import Case, Experiment, MethodSpec
+from bisaddle.experiments.spec import MOST_RECORDS, MOST_STEPS, Case, Experiment, MethodSpec
 from bisaddle.report.files import finite, machine, versions
 from bisaddle.report.records import LEAST_GAP, Curve, Final, Rerun, Run
 from bisaddle.report.sentences import certificate_document
@@ -70,9 +70,10 @@ def chosen(
     small = experiment.quick if quick else {}
     steps = small.get("steps", experiment.steps) if steps is None else steps
     every = experiment.every if every is None else every
-    if not checks.is_whole(steps, 1) or steps % every:
+    if not checks.is_whole(steps, 1) or steps % every or steps > min(MOST_STEPS, MOST_RECORDS * every):
         raise ExperimentError(
-            f"{experiment.name}: steps must be a multiple of {every} (the steps between two records), given {steps!r}"
+            f"{experiment.name}: steps must be a multiple of {every} (the steps between two records) up to "
+            f"{min(MOST_STEPS, MOST_RECORDS * every)}, given {steps!r}"
         )
     seeds = small.get("seeds", experiment.seeds) if seeds is None else checks.seeds("seeds", seeds)
     known = [spec.key for spec in experiment.methods]

@@ -1,6 +1,5 @@
 """An experiment as it is written down: a TOML file, read and checked key by key."""
 
-import tomllib
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,8 @@ from bisaddle.experiments import checks, formula
 from bisaddle.experiments.errors import ExperimentError
 from bisaddle.experiments.formula import Formula
 from bisaddle.experiments.multitask import Multitask
+from bisaddle.report.files import parsed_toml
+from bisaddle.report.schema import shortened
 from bisaddle.report.style import FIGURES
 
 FILES = Path(__file__).parent / "files"
@@ -26,6 +27,8 @@ METHODS = {
 }
 EXACT = "exact"
 MOST_TERMS = 2**15
+# a counter of steps has 32 bits; every record and every nu takes memory
+MOST_STEPS, MOST_RECORDS, MOST_VALUES = 2**31 - 1, 10**6, 1000
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def _bundled() -> dict[str, str]:
     """name: where `read` finds it. A file with tables [each.NAME] holds several experiments."""
     found = {}
     for path in sorted(FILES.glob("*.toml")):
-        each = tomllib.loads(path.read_text(encoding="utf-8")).get("each", {})
+        each = parsed_toml(path.read_bytes()).get("each", {})
         found |= {f"{path.stem}_{key}": f"{path}:{key}" for key in each} or {path.stem: str(path)}
     return found
 
@@ -110,10 +113,8 @@ def read(name_or_path: str | Path) -> Experiment:
         )
     found = checks.content_of(path, f"a TOML file is needed, or one of {', '.join(names())}")
     try:
-        content = tomllib.loads(found.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ExperimentError(f"{path} is not a text file in UTF-8; a TOML file is needed") from error
-    except tomllib.TOMLDecodeError as error:
+        content = parsed_toml(found)
+    except ValueError as error:
         raise ExperimentError(f"{path} is not TOML: {error}") from error
     each = checks.table(f"{path}: each", content.pop("each", {}), " of tables [each.NAME]")
     if one is None and not each:
@@ -141,7 +142,7 @@ def from_dict(name: str, content: dict[str, Any], where: str = "the experiment")
     """An Experiment from the content of a TOML file."""
     allowed = ("title", "figure", "steps", "every", "seeds", "dataset", "problem", "gap", "tuning", "methods")
     checks.only(where, content, (*allowed, "quick", "cases", "sensitivity"))
-    steps = checks.whole(f"{where}: steps", content.get("steps", 10_000), 1)
+    steps = checks.whole(f"{where}: steps", content.get("steps", 10_000), 1, MOST_STEPS)
     every = checks.whole(f"{where}: every", content.get("every", 10), 1)
     _divides(where, steps, every)
     grid = _grid(f"{where}: tuning", checks.table(f"{where}: tuning", content.get("tuning", {})))
@@ -171,6 +172,10 @@ def from_dict(name: str, content: dict[str, Any], where: str = "the experiment")
 def _divides(where: str, steps: int, every: int) -> None:
     if steps % every:
         raise ExperimentError(f"{where}: steps must be a multiple of every, given {steps} and {every}")
+    if steps // every > MOST_RECORDS:
+        raise ExperimentError(
+            f"{where}: steps / every, the records of a run, must be at most {MOST_RECORDS}, given {steps} and {every}"
+        )
 
 
 def _cases(name: str, where: str, content: dict[str, Any]) -> tuple[Case, ...]:
@@ -221,7 +226,7 @@ def _method(where: str, given: Any, grid: tuple[float, ...]) -> MethodSpec:
         raise ExperimentError(f"{where}: {key} uses nu, but no values are given; add nu = [...] or a table [tuning]")
     quick = table.get("quick", True)
     if not isinstance(quick, bool):
-        raise ExperimentError(f"{where}.quick must be true or false, given {quick!r}")
+        raise ExperimentError(f"{where}.quick must be true or false, given {shortened(quick)}")
     return MethodSpec(
         key=key,
         label=checks.text(f"{where}.label", table.get("label", key)),
@@ -239,7 +244,7 @@ def _neumann(where: str, table: dict[str, Any]) -> int | str:
     if given != EXACT and not (checks.is_whole(given, 0) and given < MOST_TERMS):
         raise ExperimentError(
             f"{where}.neumann must be a whole number from 0 to {MOST_TERMS - 1} (terms after the first) or "
-            f'"exact", given {given!r}'
+            f'"exact", given {shortened(given)}'
         )
     return given
 
@@ -251,7 +256,7 @@ def _grid(where: str, table: dict[str, Any]) -> tuple[float, ...]:
     if not table:
         return ()
     low, high = (checks.number(f"{where}.{key}", table.get(key, end)) for key, end in (("low", 1e-3), ("high", 1e3)))
-    count = checks.whole(f"{where}.count", table.get("count", 19), 1)
+    count = checks.whole(f"{where}.count", table.get("count", 19), 1, MOST_VALUES)
     if low > high:
         raise ExperimentError(f"{where}: low must not exceed high, given {low} and {high}")
     return tuple(float(nu) for nu in np.logspace(np.log10(low), np.log10(high), count))
@@ -274,7 +279,7 @@ def _sensitivity(where: str, table: dict[str, Any], case: Case) -> dict[str, Any
     varied = APPLICATIONS[case.application].varied
     for key, values in table.items():
         if not isinstance(values, list) or not values:
-            raise ExperimentError(f"{where}.{key} must be a list of values, given {values!r}")
+            raise ExperimentError(f"{where}.{key} must be a list of values, given {shortened(values)}")
         if key in ("seed", "directory", "name", *case.problem) and key not in varied:
             can = ", ".join(varied)
             raise ExperimentError(f"{where}: {key} cannot be varied; {can} and options of the data set can")
@@ -292,5 +297,5 @@ def _list(where: str, content: dict[str, Any], key: str, default: list) -> list[
     given = content.get(key, default)
     if not isinstance(given, list) or not given:
         least = ", at least one" if key == "methods" else ""
-        raise ExperimentError(f"{where}: {key} must be a list of tables [[{key}]]{least}, given {given!r}")
+        raise ExperimentError(f"{where}: {key} must be a list of tables [[{key}]]{least}, given {shortened(given)}")
     return given

@@ -10,8 +10,8 @@ from typing import Any
 
 from bisaddle.experiments import checks
 from bisaddle.experiments.errors import ExperimentError
-from bisaddle.report.files import write
-from bisaddle.report.records import NEEDED, runs_of
+from bisaddle.report.files import parsed_json, write
+from bisaddle.report.records import NEEDED, Run, Trial, runs_of
 
 RESULTS, TABLE, SENSITIVITY = "results.json", "results.csv", "sensitivity.json"
 HEAD = ("experiment", "dataset", "method", "nu", "seed")
@@ -39,31 +39,29 @@ def _write_json(content: Sequence[Any], path: Path) -> Path:
 
 def load(path: str | os.PathLike) -> list[dict[str, Any]]:
     """The runs of a results.json, or of the folder that holds one."""
-    found = _read_json(path, RESULTS, "a run", (*HEAD, "config", "curve"))
-    for i, run in enumerate(found):
-        curve = run["curve"] if isinstance(run["curve"], dict) else {}
-        columns = [curve[name] for name in NEEDED if isinstance(curve.get(name), list)]
-        if len(columns) < len(NEEDED):
-            raise ExperimentError(f"{path}: run {i} has no complete curve; it needs the columns {', '.join(NEEDED)}")
-        if len({len(values) for values in columns}) > 1:
-            raise ExperimentError(f"{path}: the columns of the curve of run {i} differ in length")
-    return found
+    return _read_json(path, RESULTS, "a run", (*HEAD, "config", "curve"), Run)
 
 
-def _read_json(path: str | os.PathLike, name: str, item: str, needed: Sequence[str]) -> list[dict[str, Any]]:
-    """The list in a JSON file, or in the file of that name in a folder, whose items have all needed keys."""
+def _read_json(
+    path: str | os.PathLike, name: str, item: str, needed: Sequence[str], record: type[Run | Trial]
+) -> list[dict[str, Any]]:
+    """The list in a JSON file, or in the file of that name in a folder, of records with all needed keys."""
     file = Path(path) / name if Path(path).is_dir() else Path(path)
     found = checks.content_of(file, f"a {name}, or a folder that holds one, is needed")
     try:
-        content = json.loads(found)
+        content = parsed_json(found)
     except ValueError as error:
-        raise ExperimentError(f"{file} is not a {name}: no JSON in it ({error})") from error
+        raise ExperimentError(f"{file} is not a {name}: no JSON in it that can be used ({error})") from error
     if not isinstance(content, list):
         raise ExperimentError(f"{file} is not a {name}: a list is needed, found {type(content).__name__}")
     for i, one in enumerate(content):
         lacking = [key for key in needed if not isinstance(one, dict) or key not in one]
         if lacking:
-            raise ExperimentError(f"{path}: item {i} is not {item}: it has no {', '.join(lacking)}")
+            raise ExperimentError(f"{file}: item {i} is not {item}: it has no {', '.join(lacking)}")
+        try:
+            record.from_dict(one)
+        except ValueError as error:
+            raise ExperimentError(f"{file}: item {i} is not {item}: {error}") from error
     return content
 
 
@@ -74,7 +72,7 @@ def save_sensitivity(entries: list[dict[str, Any]], folder: str | os.PathLike) -
 
 def load_sensitivity(path: str | os.PathLike) -> list[dict[str, Any]]:
     """The settings of a sensitivity.json, or of the folder that holds one."""
-    return _read_json(path, SENSITIVITY, "a setting", ("setting", "cap", "order", "gaps"))
+    return _read_json(path, SENSITIVITY, "a setting", ("setting", "cap", "order", "gaps"), Trial)
 
 
 def sensitivity_in(folder: str | os.PathLike) -> list[dict[str, Any]]:

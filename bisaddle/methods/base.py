@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import check_problem_at, require_oracle
+from bisaddle.oracle.validate import check_problem_at, require_oracle, require_positive, require_problem
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.product import Product
@@ -101,6 +101,7 @@ class Method(eqx.Module, Generic[S]):
 
         options: as the class takes them; of the step sizes too, in place of the default ones.
         """
+        check_default(problem, K, nu)
         return cls(**options)
 
     @classmethod
@@ -251,6 +252,13 @@ def require_solvable(method: Method, problem: Problem) -> None:
         instead = f"use a y_set that has {method.y_oracle}" + (f", or {names}" if names else "")
         require_oracle(problem.y_set, method.y_oracle, method.name, "y", instead)
     raise ValueError(f"{method.name} {method.refusal(problem)}" + (f", or use {names}" if names else ""))
+
+
+def check_default(problem: Problem, K: Number, nu: Number) -> None:
+    """Raise ValueError unless default step sizes can be made for this problem, so many steps and this scale."""
+    require_problem(problem)
+    require_positive("K", K)
+    require_positive("nu", nu)
 
 
 def counter() -> Array:

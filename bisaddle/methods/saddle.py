@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeVar
 from jaxtyping import PyTree
 
 from bisaddle import oracle
-from bisaddle.methods.base import S
+from bisaddle.methods.base import S, check_default
 from bisaddle.methods.stepped import SteppedMethod
 from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import StepSizes
@@ -28,6 +28,7 @@ class SaddleMethod(SteppedMethod[S]):
 
     @classmethod
     def default(cls: type[M], problem: Problem, K: Number = 10_000, nu: Number = 1.0, **options: Any) -> M:
+        check_default(problem, K, nu)
         if nu != 1:
             raise ValueError(f"{cls.name} takes its steps from constants, without a scale; leave nu out, given {nu}")
         untold = [name for name in cls.asks if name not in options]

@@ -2,11 +2,10 @@
 
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle import trees
-from bisaddle.methods.base import About, Counts, Method, S
+from bisaddle.methods.base import About, Counts, Method, S, check_default
 from bisaddle.problem import Problem
 from bisaddle.schedules import NAMES, StepSizes
 from bisaddle.trees import Number
@@ -74,9 +73,7 @@ class SteppedMethod(Method[S]):
 
     @classmethod
     def default(cls: type[M], problem: Problem, K: Number = 10_000, nu: Number = 1.0, **options: Any) -> M:
-        for name, value in (("K", K), ("nu", nu)):
-            if not 0 < value < np.inf:
-                raise ValueError(f"{name} must be finite and > 0, given {value}")
+        check_default(problem, K, nu)
         numbers = cls.rule(problem, float(K), float(nu)) | options
         steps = StepSizes(**{name: numbers.pop(name) for name in NAMES if name in numbers})
         return cls(steps, **numbers)

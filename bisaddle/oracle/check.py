@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from bisaddle import oracle, trees
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import check_problem_at, require_concrete
+from bisaddle.oracle.validate import as_number, check_problem_at, require_concrete, require_whole
 from bisaddle.problem import Derivatives, Point, Problem
 from bisaddle.trees import Number
 
@@ -56,6 +56,9 @@ def check_derivatives(
     differences of x -> f(x, theta*(x), y). tolerance: relative; None is 1e-5 in float64 and 3e-2 in float32.
     """
     require_concrete("check_derivatives", problem, point)
+    directions, seed = require_whole("directions", directions, 1), require_whole("seed", seed, 0)
+    if tolerance is not None and not 0 <= as_number("tolerance", tolerance):
+        raise ValueError(f"tolerance must be >= 0, given {tolerance}; use None for one that fits the dtype")
     check_problem_at(problem, point, feasible=False)
     if tolerance is None:
         tolerance = 1e-5 if trees.dtype_of(point.x) == jnp.float64 else 3e-2

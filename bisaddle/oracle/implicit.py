@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.oracle.kernels import MOST_PRODUCTS, Kernels, Products, Upper, Vector
-from bisaddle.oracle.validate import check_problem_at, require_concrete
+from bisaddle.oracle.validate import check_problem_at, require_accuracy, require_concrete
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device
 from bisaddle.trees import Number
@@ -196,15 +196,16 @@ def hypergradient(problem: Problem, x: PyTree, y: PyTree, theta: PyTree = None, 
     theta: where the lower solve starts; any values of the right shape will do. accuracy: the residual norm to reach in
     both solves; 0: as far as rounding allows. The solves are driven from the host, so this does not work inside jit.
     """
+    point = Point(x, theta, y)
+    require_concrete("hypergradient", problem, point)
     if problem.lower is not None and theta is None:
         raise ValueError(
             "hypergradient needs a theta to start the lower solve from, given None; use zeros of its shape"
         )
-    point = Point(x, theta, y)
-    require_concrete("hypergradient", problem, point)
+    accuracy = require_accuracy(accuracy)
     check_problem_at(problem, point, feasible=False)
     kernels = Kernels(problem, point)
-    return on_device(kernels.x.tree(Implicit(kernels, *kernels.flat(point), accuracy=float(accuracy)).Gx))
+    return on_device(kernels.x.tree(Implicit(kernels, *kernels.flat(point), accuracy=accuracy).Gx))
 
 
 def newton_step(

@@ -4,6 +4,7 @@ import warnings
 from collections import Counter
 from inspect import unwrap
 from types import CellType, FunctionType
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,10 @@ from jax.core import eval_context
 from jaxtyping import PyTree
 
 from bisaddle.oracle import call
-from bisaddle.problem import Point, Problem
+from bisaddle.problem import Point, Problem, described
 from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.flat import flat_set
+from bisaddle.sets.product import Product
 from bisaddle.trees import Shape
 
 # functions and shapes that have passed: tracing them again would take longer than a small problem does
@@ -30,12 +32,7 @@ def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -
 
     Traced points are checked as far as they can be: everything but feasibility.
     """
-    if not isinstance(problem, Problem):
-        raise ValueError(f"a bisaddle.Problem is needed, given {type(problem).__name__}")
-    if not isinstance(point, Point):
-        raise ValueError(
-            f"a bisaddle.Point is needed, given {type(point).__name__}; use bs.Point(x=..., theta=..., y=...)"
-        )
+    _check_kinds(problem, point)
     # from the cheapest to the dearest, so that a plain mistake is named before a function fails on it
     _check_presence(problem, point)
     _check_arrays(point)
@@ -45,6 +42,7 @@ def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -
         _check_set("y", problem.y_set, point.y)
     _check_functions(problem, point)
     if feasible:
+        _check_finite(point)
         _check_feasible("x", problem.x_set, point.x)
         if problem.y_set is not None:
             _check_feasible("y", problem.y_set, point.y)
@@ -52,6 +50,7 @@ def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -
 
 def require_concrete(who: str, problem: Problem, point: Point) -> None:
     """Raise ValueError for traced arrays, which what is driven from the host cannot read."""
+    _check_kinds(problem, point)
     if any(traced(leaf) for leaf in jax.tree.leaves((problem, point))):
         raise ValueError(
             f"{who} needs concrete arrays, given traced ones: it does not work inside jit, vmap or grad; call it "
@@ -59,9 +58,75 @@ def require_concrete(who: str, problem: Problem, point: Point) -> None:
         )
 
 
+def as_number(name: str, value: Any) -> float:
+    """A concrete number as a float; ValueError for what is none: a text, a truth value, an array."""
+    if traced(value):
+        raise ValueError(f"{name} must be a number, given a traced array; this does not work inside jit, vmap or grad")
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        array = np.asarray(value)
+        if array.shape == () and array.dtype.kind in "iuf":
+            return float(array)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name} must be a number, given {_given(value)}; use a float")
+
+
+def require_positive(name: str, value: Any) -> float:
+    if not 0 < as_number(name, value) < np.inf:
+        raise ValueError(f"{name} must be finite and > 0, given {value}")
+    return float(value)
+
+
+def require_accuracy(value: Any) -> float:
+    """The residual norm at which solves may stop."""
+    if not 0 <= as_number("accuracy", value) < np.inf:
+        raise ValueError(f"accuracy must be finite and >= 0, given {value}; use 0 for as far as rounding allows")
+    return float(value)
+
+
+def require_whole(name: str, value: Any, least: int) -> int:
+    if not is_whole(value) or not least <= value < 2**31:
+        raise ValueError(f"{name} must be a whole number from {least} to 2^31 - 1, given {_given(value)}")
+    return int(value)
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_key(key: Any) -> None:
+    """Raise ValueError unless it is one key of jax.random."""
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ()
+    raw = dtype == np.uint32 and shape is not None and len(shape) == 1
+    if traced(key) or not (typed or raw):
+        raise ValueError(f"key must be one key of jax.random, given {_given(key)}; use key=jax.random.key(0)")
+
+
 def require_oracle(convex_set: ConvexSet, oracle: str, who: str, variable: str, instead: str) -> None:
     if oracle not in convex_set.capabilities:
         raise ValueError(f"{who} needs {oracle} on {variable}_set: {convex_set.missing(oracle)}; {instead}")
+
+
+def require_problem(problem: Any) -> None:
+    if not isinstance(problem, Problem):
+        raise ValueError(f"a bisaddle.Problem is needed, given {described(problem)}; use bs.Problem(upper, lower, ...)")
+
+
+def _check_kinds(problem: Any, point: Any) -> None:
+    require_problem(problem)
+    if not isinstance(point, Point):
+        raise ValueError(f"a bisaddle.Point is needed, given {described(point)}; use bs.Point(x=..., theta=..., y=...)")
+
+
+def _given(value: Any) -> str:
+    """A value in a message: itself where it is short, else what it is."""
+    if isinstance(value, str | bool | float | int) and len(f"{value!r:.80}") < 80:
+        return repr(value)
+    shape = getattr(value, "shape", None)
+    return described(value) if shape is None else f"{described(value)} of shape {tuple(shape)}"
 
 
 def _check_presence(problem: Problem, point: Point) -> None:
@@ -81,11 +146,19 @@ def _check_arrays(point: Point) -> None:
     kinds = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(point):
         name = jax.tree_util.keystr(path).lstrip(".")
-        if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
-            raise ValueError(f"point.{name} must be an array, given {type(leaf).__name__}; use jnp.asarray")
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct):
+            raise ValueError(f"point.{name} must be an array, given {described(leaf)}; use jnp.asarray")
+        if isinstance(leaf, np.ma.MaskedArray):
+            raise ValueError(
+                f"point.{name} must be an array, given a masked one; use .filled() to say what stands there"
+            )
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise ValueError(f"point.{name} must have a floating dtype, given {leaf.dtype}; use .astype(float)")
+        if leaf.dtype not in (jnp.float32, jnp.float64):
+            raise ValueError(f"point.{name} must be float32 or float64, given {leaf.dtype}; use .astype(jnp.float32)")
         kinds[name] = leaf.dtype
+    if point.theta is not None and not any(leaf.size for leaf in jax.tree.leaves(point.theta)):
+        raise ValueError("point.theta must have at least one entry, given none; use lower=None and theta=None")
     if len(set(kinds.values())) > 1:
         listed = ", ".join(f"{name}: {dtype}" for name, dtype in kinds.items())
         raise ValueError(f"x, theta and y must share one dtype, given {listed}; cast them with .astype")
@@ -93,16 +166,26 @@ def _check_arrays(point: Point) -> None:
 
 def _check_data(data: PyTree) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(data):
+        name = "data" + jax.tree_util.keystr(path)
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int):
-            name = "data" + jax.tree_util.keystr(path)
-            raise ValueError(
-                f"{name} must be an array or a number, given {type(leaf).__name__}; keep the rest in closures"
-            )
+            raise ValueError(f"{name} must be an array or a number, given {described(leaf)}; keep the rest in closures")
+        if isinstance(leaf, np.ma.MaskedArray):
+            raise ValueError(f"{name} must be an array, given a masked one; use .filled() and a mask of its own")
+        if isinstance(leaf, np.ndarray | np.generic) and not _is_numeric(leaf.dtype):
+            raise ValueError(f"{name} must hold numbers, given dtype {leaf.dtype}; keep the rest in closures")
+
+
+def _is_numeric(dtype: np.dtype) -> bool:
+    """Whether JAX has arrays of it: no objects, texts and dates, and nothing longer than 64 bits."""
+    longest = 16 if dtype.kind == "c" else 8
+    return (dtype.kind == "b" or jnp.issubdtype(dtype, np.number)) and dtype.itemsize <= longest
 
 
 def _check_set(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
     reason = convex_set.misfit(value)
     if reason is not None:
+        if isinstance(value, list | tuple) and not isinstance(convex_set, Product):
+            reason += f", or {variable}=jnp.asarray({variable}) for one array: a {type(value).__name__} is a pytree"
         raise ValueError(f"{variable} does not fit {variable}_set: {reason}")
 
 
@@ -171,7 +254,10 @@ def _check_functions_now(problem: Problem, point: Point) -> None:
 def _check_scalar(name: str, function, arguments) -> None:
     value = _evaluate(name, function, arguments)
     if jax.tree.structure(value) != jax.tree.structure(0):
-        raise ValueError(f"{name} must return one scalar, given {jax.tree.structure(value)}")
+        given = "None" if value is None else f"{described(value)} of structure {jax.tree.structure(value)}"
+        raise ValueError(f"{name} must return one scalar, given {given}; use jnp.sum")
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} must return a floating scalar, given {value.dtype}; use jnp.real or jnp.abs")
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(
             f"{name} must return a floating scalar, given {value.dtype}{list(value.shape)}; use jnp.sum or .mean()"
@@ -188,6 +274,19 @@ def _evaluate(name: str, function, arguments):
         ) from error
 
 
+def _check_finite(point: Point) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(point):
+        if traced(leaf):
+            continue
+        bad = np.argwhere(~np.isfinite(leaf))
+        if len(bad):
+            name = jax.tree_util.keystr(path)
+            raise ValueError(
+                f"{name[1:].partition('[')[0]} must be finite at the start, given NaN or infinity in {len(bad)} of "
+                f"{leaf.size} entries of start{name}, first at {bad[0].tolist()}; use finite numbers"
+            )
+
+
 def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
     if any(traced(leaf) for leaf in jax.tree.leaves((convex_set, value))):
         return
@@ -199,8 +298,6 @@ def _check_feasible(variable: str, convex_set: ConvexSet, value: PyTree) -> None
 def _check_feasible_now(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
     shape, form = Shape.of(value), flat_set(convex_set, value)
     flat = shape.ravel(value)
-    if not np.all(np.isfinite(flat)):
-        raise ValueError(f"{variable} must be finite at the start, given NaN or infinity; use finite numbers")
     distance = form.violation(flat)
     # an answer of an earlier run, or one written to a file with few digits, is a good start too
     tolerance = 10 * float(np.sqrt(np.finfo(flat.dtype).eps)) * max(1.0, float(np.linalg.norm(flat)))

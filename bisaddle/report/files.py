@@ -1,12 +1,59 @@
-"""What every file that is written needs: to be whole or not there, finite numbers, and the versions behind them."""
+"""Files read and written: bounded, plain documents in; whole files with finite numbers, and versions, out."""
 
+import json
 import math
 import os
 import platform
 import sys
+import tomllib
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from bisaddle.report.schema import plain
+
+# far above the results of a whole reproduction; a device that never ends is none
+MOST_BYTES = 2**29
+
+
+def read(path: str | os.PathLike) -> bytes:
+    """The content of a file; OSError if it cannot be had, or has no end."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except ValueError as error:  # a name that no file can have
+        raise OSError(str(error)) from error
+    if len(content) > MOST_BYTES:
+        raise OSError(f"more than {MOST_BYTES} bytes")
+    return content
+
+
+def parsed_json(content: bytes) -> Any:
+    """A JSON document in UTF-8, no key twice in a table, plain; else ValueError."""
+    return _parsed(lambda: json.loads(content.decode("utf-8-sig"), object_pairs_hook=_no_key_twice))
+
+
+def parsed_toml(content: bytes) -> dict[str, Any]:
+    """A TOML document, plain; else ValueError."""
+    return _parsed(lambda: tomllib.loads(content.decode("utf-8-sig")))
+
+
+def _parsed(parse: Callable[[], Any]) -> Any:
+    try:
+        return plain(parse())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is no text in UTF-8: byte {error.start}") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in a table")
+    return table
 
 
 def write(path: str | os.PathLike, content: str) -> Path:

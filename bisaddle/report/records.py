@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, TypedDict, get_type_hints
+
+from bisaddle.report.schema import check
 
 # a gap of exactly 0 has no logarithm
 LEAST_GAP = 1e-16
@@ -28,6 +30,22 @@ class Curve:
     worst_value: Numbers
     corner: list[bool]
 
+    @classmethod
+    def from_dict(cls, given: Any) -> "Curve":
+        columns = _known(cls, given, "curve")
+        lacking = [name for name in NEEDED if name not in columns]
+        if lacking:
+            raise ValueError(f"no complete curve: it has no {', '.join(lacking)}")
+        lengths = {name: len(column) for name, column in columns.items() if column is not None}
+        other = next((name for name, length in lengths.items() if length != lengths["k"]), None)
+        if other is not None:
+            raise ValueError(
+                f"curve.{other} must be as long as curve.k, given {lengths[other]} and {lengths['k']} entries"
+            )
+        if not columns["k"]:
+            raise ValueError("curve.k must have at least one entry, given none: the curve is empty")
+        return cls(**columns)
+
     def columns(self) -> dict[str, list]:
         return {name: column for name, column in vars(self).items() if column is not None}
 
@@ -35,6 +53,23 @@ class Curve:
 # the columns of a point (k, seconds and hvps are of the run), and those that no file may lack
 MEASURES = tuple(part.name for part in fields(Curve))[3:]
 NEEDED = tuple(part.name for part in fields(Curve) if part.default is MISSING)
+
+
+class CertificateNumbers(TypedDict, total=False):
+    """A certificate as it is written to files, report.sentences; what it has beyond is not looked at."""
+
+    gap: Number
+    x_gap: Number
+    y_gap: Number
+    error_bound: Number
+    value: Number
+    worst_value: Number
+    lower_error: Number
+    violation: Number
+    measure: Literal["projection", "lmo", "mixed"]
+    error_is_bound: bool
+    sigma: float
+    tau: float
 
 
 @dataclass(frozen=True)
@@ -61,7 +96,7 @@ class Final:
     alone: Rerun | None = None
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any], curve: Curve) -> "Final":
+    def from_dict(cls, given: Any, curve: Curve) -> "Final":
         """What is not given is taken from the curve."""
         gaps = [gap for gap in curve.gap if gap is not None]
         corner = bool(curve.corner[-1]) if curve.corner else False
@@ -74,10 +109,10 @@ class Final:
             "corner": corner,
             "corner_sentence": "The last record is at a degenerate corner." if corner else "",
         }
-        known = _known(cls, given)
+        known = _known(cls, given, "final")
         known.pop("point", None)  # in the file its parts stand beside the numbers
         if known.get("alone") is not None:
-            known["alone"] = Rerun(**_known(Rerun, known["alone"]))
+            known["alone"] = Rerun(**_known(Rerun, known["alone"], "final.alone"))
         return cls(**made | known, point={key: value for key, value in given.items() if key not in known})
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,11 +144,13 @@ class Run:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> "Run":
-        """Only experiment, dataset, method, nu, seed, config and curve are needed."""
-        curve = Curve(**_known(Curve, given["curve"]))
+        """Only experiment, dataset, method, nu, seed, config and curve are needed; ValueError names what is wrong."""
+        curve = Curve.from_dict(given["curve"])
+        known = _known(cls, given)
+        check("certificate", known.get("certificate"), CertificateNumbers | None)
         made = {"dataset_label": given["dataset"], "label": given["method"], "steps": curve.k[-1]}
         parts = {"curve": curve, "final": Final.from_dict(given.get("final", {}), curve)}
-        return cls(**made | _known(cls, given) | parts)
+        return cls(**made | known | parts)
 
     def to_dict(self) -> dict[str, Any]:
         return vars(self) | {"curve": self.curve.columns(), "final": self.final.to_dict()}
@@ -155,6 +192,11 @@ def runs_of(given: Iterable[Mapping[str, Any]]) -> list[Run]:
     return [Run.from_dict(run) for run in given]
 
 
-def _known(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record has a place for."""
-    return {part.name: given[part.name] for part in fields(cls) if part.name in given}
+def _known(cls: Any, given: Any, where: str = "") -> dict[str, Any]:
+    """What a record has a place for, each of its type; parts that are records themselves are tables here."""
+    check(where, given, dict)
+    hints = get_type_hints(cls)
+    known = {part.name: given[part.name] for part in fields(cls) if part.name in given}
+    for name, value in known.items():
+        check(f"{where}.{name}".lstrip("."), value, hints[name])
+    return known

@@ -11,8 +11,8 @@ from bisaddle.certificate.certifier import Certifier, check_measure, check_oracl
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import check_problem_at, require_concrete
-from bisaddle.problem import Point, Problem
+from bisaddle.oracle.validate import as_number, check_key, check_problem_at, is_whole, require_concrete
+from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
 from bisaddle.run.blocks import BlockRun, run_blocks
 from bisaddle.run.interrupts import noted
@@ -61,7 +61,9 @@ def solve(
     tenths of their range; the others are drawn with the key (jax.random.key(seed)).
     """
     began = time.perf_counter()
+    require_concrete("solve", problem, start)
     _check_limits(tol, max_steps, max_seconds, every, starts, key)
+    _check_choices(callback, progress, check)
     deadline = None if max_seconds is None else began + float(max_seconds)
     if check:
         from bisaddle.theory.assumptions import quick_check  # seldom used, and slow to load
@@ -72,9 +74,10 @@ def solve(
     if method is None:
         method = Adaptive(1e-6 if tol is None else tol)
     if not isinstance(method, Method):
-        raise ValueError(f"method must be a bisaddle.methods.Method, given {type(method).__name__}")
+        raise ValueError(
+            f"method must be a bisaddle.methods.Method, given {described(method)}; use None for Adaptive()"
+        )
     watch = Watch()
-    require_concrete("solve", problem, start)
     with watched(watch):
         check_problem_at(problem, start)
     method.check(problem)
@@ -146,6 +149,10 @@ def solve_path(problems: Iterable[Problem], start: Point, method: Method | None 
     no projection and does not contain the point, to a vertex. options: as in solve. Problems that differ only in
     numbers are compiled once.
     """
+    if isinstance(problems, Problem | dict) or not isinstance(problems, Iterable):
+        raise ValueError(
+            f"problems must be several of bisaddle.Problem, given {described(problems)}; use a list of them"
+        )
     results: list[Result] = []
     for problem in problems:
         if results:
@@ -155,17 +162,27 @@ def solve_path(problems: Iterable[Problem], start: Point, method: Method | None 
 
 
 def _check_limits(tol, max_steps, max_seconds, every, starts, key) -> None:
-    if tol is not None and not tol > 0:
+    if tol is not None and not as_number("tol", tol) > 0:
         raise ValueError(f"tol must be > 0, given {tol}; use tol=None to run all steps")
-    if not isinstance(max_steps, int | np.integer) or not 1 <= max_steps < 2**31:
+    if not is_whole(max_steps) or not 1 <= max_steps < 2**31:
         raise ValueError(f"max_steps must be a whole number from 1 to 2^31 - 1, given {max_steps}")
-    if max_seconds is not None and not max_seconds > 0:
+    if max_seconds is not None and not as_number("max_seconds", max_seconds) > 0:
         raise ValueError(f"max_seconds must be > 0, given {max_seconds}; use None for no limit")
-    if every is not None and (not isinstance(every, int | np.integer) or every < 1):
+    if every is not None and (not is_whole(every) or not 1 <= every < 2**31):
         raise ValueError(f"every must be a whole number >= 1, given {every}; use None for the default")
     if starts is None and key is None:
         return
-    if not isinstance(starts, int | np.integer) or starts < 1:
+    if not is_whole(starts) or not 1 <= starts < 2**31:
         raise ValueError(f"starts must be a whole number >= 1, given {starts}; leave starts and key out for one start")
     if key is None and starts > 1:
         raise ValueError(f"starts={starts} needs a key for the random ones; use key=jax.random.key(0)")
+    if key is not None:
+        check_key(key)
+
+
+def _check_choices(callback, progress, check) -> None:
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be a function of a Record, given {described(callback)}; use None for none")
+    for name, value, may in (("progress", progress, (True, False, None)), ("check", check, (True, False))):
+        if not (value is None or isinstance(value, bool | np.bool_)) or value not in may:
+            raise ValueError(f"{name} must be one of {', '.join(map(str, may))}, given {value!r}")

@@ -231,11 +231,11 @@ def as_leaf(value, name: str) -> Leaf:
     """Numbers become float64 NumPy arrays: traced under jit like any array, and cast to the dtype of the input."""
     if isinstance(value, jax.Array):
         return value
-    if isinstance(value, str):
+    if isinstance(value, str | bytes):
         raise ValueError(f"{name} must be a number or an array of numbers, given {value!r}")
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be a number or an array of numbers, given {value!r}") from error
 
 

@@ -6,10 +6,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from bisaddle.oracle.validate import as_number, is_whole
 from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import Power, Schedule, StepSizes
 from bisaddle.sets.base import Leaf, as_leaf
-from bisaddle.theory.steps import PROMISES, Plan, Promise, basics, check_method, powers, regime_of
+from bisaddle.theory.steps import PROMISES, Plan, Promise, basics, check_method, one_of, powers, regime_of
 from bisaddle.trees import Number
 
 KINDS = ("decreasing", "doubling")
@@ -70,11 +71,10 @@ def anytime_steps(
     check_method(method)
     if method == "morbit" or regime == "experiment":
         raise ValueError('anytime_steps follows the corollaries of "opf" and "fp"; for others use steps_for with a K')
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, given {kind!r}")
-    if not 1 <= first < 2**30:
-        raise ValueError(f"first must be a whole number from 1 to 2^30, given {first}")
-    if tau is not None and (method != "fp" or not 0 < tau < np.inf):
+    one_of("kind", kind, KINDS)
+    if not is_whole(first) or not 1 <= first < 2**30:
+        raise ValueError(f"first must be a whole number from 1 to 2^30, given {first!r}")
+    if tau is not None and (method != "fp" or not 0 < as_number("tau", tau) < np.inf):
         raise ValueError(f'tau is a step size > 0 of method="fp", given tau = {tau} with {method!r}')
     regime = regime_of(given, method, regime)
     c, has_lower, has_ascent = basics(given, method, regime)

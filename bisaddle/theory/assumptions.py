@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.oracle.validate import check_problem_at
+from bisaddle.oracle.validate import check_key, check_problem_at, require_whole
 from bisaddle.problem import Point, Problem
 from bisaddle.theory.norms import derivative_norms, operator_norm, unit
 from bisaddle.theory.sampling import Samples, bare, diameters, pick, sampled
@@ -70,9 +70,9 @@ def check_assumptions(problem: Problem, key: Array, point: Point, *, samples: in
     point fixes the shapes, and where theta starts. A finding that fails comes with its witness.
     """
     check_problem_at(problem, point)
-    if samples < 2:
-        raise ValueError(f"check_assumptions needs samples >= 2, given {samples}")
-    return AssumptionReport(tuple(_findings(bare(problem), key, point, int(samples), quick=False)), int(samples))
+    check_key(key)
+    samples = require_whole("samples", samples, 2)
+    return AssumptionReport(tuple(_findings(bare(problem), key, point, samples, quick=False)), samples)
 
 
 def quick_check(problem: Problem, point: Point) -> AssumptionReport:

@@ -5,7 +5,7 @@ import math
 
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import check_problem_at
+from bisaddle.oracle.validate import as_number, check_problem_at, require_positive
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.theory.constants import (
@@ -18,7 +18,7 @@ from bisaddle.theory.constants import (
     derive_tracking,
     step_numbers,
 )
-from bisaddle.theory.steps import Plan, check_eps, check_K, check_method, order_of, regime_of, steps_for
+from bisaddle.theory.steps import Plan, check_K, check_method, order_of, regime_of, steps_for
 from bisaddle.trees import Number
 
 
@@ -93,12 +93,13 @@ def bound(
     """
     if isinstance(steps, Plan):
         method, steps = steps.method if method is None else method, steps.steps
-    if method not in ("opf", "fp"):
+    if not isinstance(method, str) or method not in ("opf", "fp"):
         raise ValueError(f'bound needs method="opf" (Theorem 5.1) or "fp" (Theorem 5.4), given {method!r}')
     for name, value in (("drop", drop), ("gradient", gradient)):
-        if value is not None and not 0 <= value < math.inf:
+        if value is not None and not 0 <= as_number(name, value) < math.inf:
             raise ValueError(f"{name} must be finite and >= 0, given {value}")
-    return _bound(_Setting(problem, start, drop, gradient), steps, check_K(K), method)
+    K, _ = check_K(K), step_numbers(steps)  # before anything is solved
+    return _bound(_Setting(problem, start, drop, gradient), steps, K, method)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +132,7 @@ def iterations_for(
     With constants: the steps are those of steps_for(problem, method, K=K), and K the least for which bound(...) <= eps.
     """
     check_method(method)
-    eps = check_eps(eps)
+    eps = require_positive("eps", eps)
     regime = regime_of(problem, method, regime)
     c = constants_of(problem, () if method == "morbit" else ("mu_g", "L_g"))
     order = order_of(c["L_g"] / c["mu_g"], eps, method, regime)

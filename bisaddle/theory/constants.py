@@ -7,7 +7,7 @@ import dataclasses
 
 import numpy as np
 
-from bisaddle.problem import Constants, Point, Problem
+from bisaddle.problem import Constants, Point, Problem, described
 from bisaddle.schedules import Constant, StepSizes
 
 _LOWER = ("L_xtheta", "L_thetax", "L_thetatheta", "L_thetay", "L_ytheta", "C_thetax", "L_g_thetax", "L_g_thetatheta")
@@ -106,9 +106,7 @@ def constants_of(given: Constants | Problem, needed: tuple[str, ...], point: Poi
     needed: the names without which ValueError is raised. D_X and D_Y come from the problem's sets, with a point to give
     the shapes.
     """
-    if not isinstance(given, Constants | Problem):
-        raise ValueError(f"a bisaddle.Constants or a Problem with constants is needed, given {type(given).__name__}")
-    known = given.constants if isinstance(given, Problem) else given
+    known = _known(given)
     values = {name: None if value is None else float(value) for name, value in known.items()}
     if isinstance(given, Problem):
         if given.lower is None:
@@ -128,6 +126,12 @@ def constants_of(given: Constants | Problem, needed: tuple[str, ...], point: Poi
             "theory.exact_constants for quadratics, or theory.estimate_constants"
         )
     return {name: np.nan if value is None else value for name, value in values.items()}
+
+
+def _known(given: Constants | Problem) -> Constants:
+    if not isinstance(given, Constants | Problem):
+        raise ValueError(f"a bisaddle.Constants or a Problem with constants is needed, given {described(given)}")
+    return given.constants if isinstance(given, Problem) else given
 
 
 def smoothness(given: Constants | Problem) -> Smoothness:
@@ -155,6 +159,8 @@ def derive_smoothness(c: dict[str, float]) -> Smoothness:
 
 def step_numbers(steps: StepSizes) -> dict[str, float]:
     """The numbers of constant step sizes, by name; alpha = eta = mu = 0 and sigma = 0 where absent."""
+    if not isinstance(steps, StepSizes):
+        raise ValueError(f"steps must be bs.StepSizes(...), given {described(steps)}")
     numbers: dict[str, float] = {name: 0.0 for name in ("alpha", "eta", "gamma", "tau", "sigma", "mu")}
     for name, schedule in vars(steps).items():
         if schedule is None:
@@ -245,7 +251,7 @@ def derive_sums(c: dict[str, float], smooth: Smoothness, t: Tracking, step: dict
 
 def describe(given: Constants | Problem) -> str:
     """A table of the constants, where each comes from, and the smoothness they give when all are known."""
-    known = given.constants if isinstance(given, Problem) else given
+    known = _known(given)
     lines = [f"{'constant':16} {'value':>12}  origin"]
     for name, value in known.items():
         shown = "-" if value is None else f"{float(value):.6g}"

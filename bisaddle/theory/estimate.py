@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
-from bisaddle.oracle.validate import check_problem_at
+from bisaddle.oracle.validate import as_number, check_key, check_problem_at, require_whole
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.theory.norms import POWER_STEPS, VARIABLES, derivative_norms, operator_norm, unit
 from bisaddle.theory.sampling import bare, diameters, sampled
@@ -53,12 +53,12 @@ def estimate_constants(
     exact is kept. dataclasses.replace(problem, constants=estimate.constants) puts them in force.
     """
     check_problem_at(problem, point)
-    if samples < 2:
-        raise ValueError(f"estimate_constants needs samples >= 2, given {samples}")
-    if not 0 < tolerance < 1:
+    check_key(key)
+    samples = require_whole("samples", samples, 2)
+    if not 0 < as_number("tolerance", tolerance) < 1:
         raise ValueError(f"tolerance must lie in (0, 1), given {tolerance}")
     known, problem = problem.constants, bare(problem)
-    taken = sampled(problem, key, point, int(samples))
+    taken = sampled(problem, key, point, samples)
     found, how, hvps, converged = {}, {}, 0, True
     if problem.lower is not None and (known.mu_g is None or known.L_g is None):
         ends = lower_spectrum(taken, tolerance=float(tolerance))

@@ -6,6 +6,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
+from bisaddle.oracle.validate import as_number, require_positive
 from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.theory.constants import constants_of
@@ -125,17 +126,15 @@ def steps_for(
     regime = regime_of(given, method, regime)
     if (K is None) == (eps is None):
         raise ValueError(f"steps_for needs K or eps, and not both, given K = {K} and eps = {eps}")
+    nu, tau = require_positive("nu", nu), None if tau is None else require_positive("tau", tau)
     if nu != 1 and regime != "experiment":
         raise ValueError(f'nu scales the schedules of regime="experiment" only, given nu = {nu} with {regime!r}')
     if tau is not None and method != "fp":
         raise ValueError(f'tau is a step size of method="fp" only here, given tau = {tau} with {method!r}')
-    for name, value in (("nu", nu), ("tau", tau)):
-        if value is not None and not 0 < value < np.inf:
-            raise ValueError(f"{name} must be finite and > 0, given {value}")
     c, has_lower, has_ascent = basics(given, method, regime)
     kappa = c["L_g"] / c["mu_g"]
-    K = check_K(order_of(kappa, float(check_eps(eps)), method, regime) if K is None else K)
-    found = powers(kappa, method, regime, float(nu), None if tau is None else float(tau))
+    K = check_K(order_of(kappa, require_positive("eps", eps), method, regime) if K is None else K)
+    found = powers(kappa, method, regime, nu, tau)
     numbers = {name: scale * float(K) ** exponent for name, (scale, exponent) in found.items()}
     if method != "morbit":
         numbers["gamma"] = min(numbers["gamma"], 1.0)
@@ -185,8 +184,7 @@ def order_of(kappa: float, eps: float, method: str, regime: str) -> float:
 
 def regime_of(given: Constants | Problem, method: str, regime: str = "auto") -> str:
     """The regime asked for, if the paper has it for this method; "auto" looks at L_yy and mu_y."""
-    if regime not in ("auto", *REGIMES):
-        raise ValueError(f"regime must be one of auto, {', '.join(REGIMES)}, given {regime!r}")
+    one_of("regime", regime, ("auto", *REGIMES))
     if method == "morbit":
         if regime not in ("auto", "experiment"):
             raise ValueError(f'method="morbit" has the schedule of regime="experiment" only, given {regime!r}')
@@ -222,18 +220,16 @@ def basics(given: Constants | Problem, method: str, regime: str) -> tuple[dict[s
     return c, has_lower, has_ascent
 
 
+def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, given {value!r}")
+
+
 def check_method(method: str) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, given {method!r}")
-
-
-def check_eps(eps: Number | None) -> float:
-    if eps is None or not 0 < eps < np.inf:
-        raise ValueError(f"eps must be finite and > 0, given {eps}")
-    return float(eps)
+    one_of("method", method, METHODS)
 
 
 def check_K(K: Number) -> int:
-    if not (math.isfinite(K) and K > 0):
+    if not 0 < as_number("K", K) < np.inf:
         raise ValueError(f"K must be a finite number of steps >= 1, given {K}")
     return max(1, math.ceil(K))
