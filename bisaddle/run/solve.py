@@ -74,9 +74,7 @@ def solve(
     if method is None:
         method = Adaptive(1e-6 if tol is None else tol)
     if not isinstance(method, Method):
-        raise ValueError(
-            f"method must be a bisaddle.methods.Method, given {described(method)}; use None for Adaptive()"
-        )
+        raise ValueError(f"method must be a bisaddle.methods.Method, given {described(method)}; None is Adaptive()")
     watch = Watch()
     with watched(watch):
         check_problem_at(problem, start)
@@ -150,9 +148,7 @@ def solve_path(problems: Iterable[Problem], start: Point, method: Method | None 
     numbers are compiled once.
     """
     if isinstance(problems, Problem | dict) or not isinstance(problems, Iterable):
-        raise ValueError(
-            f"problems must be several of bisaddle.Problem, given {described(problems)}; use a list of them"
-        )
+        raise ValueError(f"problems must be several of bisaddle.Problem, given {described(problems)}; use a list")
     results: list[Result] = []
     for problem in problems:
         if results:
