@@ -14,7 +14,7 @@ import argparse
 import json
 import os
 import time
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,9 +159,11 @@ def inspect(case: Case, tol: float, every: int, looks: int) -> None:
     """The state of the method along a run."""
     problem, start, *_ = case.make()
     kernels = Kernels(problem, start)
-    search = Search(problem, kernels, *kernels.flat(start), tol)
+    x, theta, y = kernels.flat(start)
+    search = Search(kernels, x)
+    first = search.begin(theta, y, problem.constants.mu_g, tol)
     aim, centre, descent = search.aim, search.centre, search.descent
-    for look in islice(search.looks(), 0, every * looks, every):
+    for look in islice(chain([first], search.looks()), 0, every * looks, every):
         numbers = {"gap": search.gaps.both, "target": aim.target, "mu": centre.mu, "age": centre.age}
         numbers |= {"idle": centre.idle, "tau": descent.tau, "c_low": aim.c_low, "accuracy": aim.accuracy}
         numbers |= {"mu_g": search.here.inner.mu_g, "L_y": search.here.inner.L_y, "pairs": len(descent.pairs)}

@@ -170,7 +170,7 @@ class BlockRun(Run):
         self.k = int(self.state.k)
 
     def finish(self) -> None:
-        if not self.records or self.records[-1].k < self.k:
+        if self.history.last is None or self.history.last.k < self.k:
             self.record(self.state, self.seconds)
 
 

@@ -12,9 +12,10 @@ from bisaddle.certificate.certifier import Certificate, Certifier
 from bisaddle.methods.base import Counts, HostMethod, Look, Method
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import watch
+from bisaddle.run.history import History, K
 from bisaddle.run.interrupts import Interrupt
 from bisaddle.run.progress import Progress
-from bisaddle.run.result import Record, Status, trace_row
+from bisaddle.run.result import Record, Status
 
 # an iterate this much larger than where the run began is not coming back
 DIVERGENCE = 1e8
@@ -70,14 +71,13 @@ class Run:
     def __init__(self, problem: Problem, method: Method, certifier: Certifier, bar: Progress):
         self.problem, self.method, self.certifier, self.bar = problem, method, certifier, bar
         self.k = 0
-        self.records: list[Record] = []
-        self.estimates: list[dict[str, Any]] = []
+        self.history = History()
         self.status: Status | None = None
         self.seconds = 0.0
 
     def keep(self, k: int, seconds: float, point: Point, certificate: Certificate, counts: Counts) -> Record:
         record = Record(k, seconds, point, certificate, counts)
-        self.records.append(record)
+        self.history.add(record)
         self.bar.show(k, certificate.gap)
         return record
 
@@ -89,8 +89,8 @@ class Run:
 class HostRun(Run):
     """A run of a method that yields a Look after every step.
 
-    look: where it stands. best: where the method's own estimate of the gap was least. tried: the last look at which an
-    expensive certificate was tried.
+    look: where it stands. best: where the method's own estimate of the gap was least. times: the seconds of these two.
+    tried: the last look at which an expensive certificate was tried.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class HostRun(Run):
         self.kernels, self.sparse = certifier.kernels, sparse
         x, theta, y = self.kernels.flat(start)
         self.look = self.best = Look(0, x, theta, y, theta, np.inf, np.inf, np.nan, Counts())
+        self.times = {0: 0.0}
         self.tried: Look | None = None
         self.looks = method.looks(problem, self.kernels, x, theta, y)
 
@@ -109,7 +110,7 @@ class HostRun(Run):
         with np.errstate(all="ignore"):  # NaN and infinity become a Status
             look = next(self.looks)
         self.seconds += time.perf_counter() - clock - (watch().seconds - compiling)
-        self.estimates.append(trace_row(look.k, self.seconds, look, look.counts))
+        self.history.estimates.add(look.k, self.seconds, look, look.counts)
         return look
 
     def move_to(self, look: Look) -> None:
@@ -117,6 +118,7 @@ class HostRun(Run):
         # what is recorded regularly needs no other best
         if look.gap <= self.best.gap or not self.sparse:
             self.best = look
+        self.times = {self.best.k: self.times.get(self.best.k, self.seconds), look.k: self.seconds}
         self.bar.show(look.k, look.gap)
 
     def record(self, look: Look) -> Record:
@@ -133,18 +135,16 @@ class HostRun(Run):
         return None if certificate is None else self._keep(look, certificate)
 
     def finish(self) -> None:
-        known = {record.k for record in self.records}
+        known = set(self.history.certified.rows()[:, K])
         # a run that did not succeed also shows the place that seemed best
         better = self.status is not Status.CERTIFIED and self.best.gap < 0.9 * self.look.gap
         if better and self.best.k not in known:
             self.record(self.best)
         if self.look.k not in known:
             self.record(self.look)
-        self.records.sort(key=lambda record: record.k)
 
     def _keep(self, look: Look, certificate: Certificate) -> Record:
-        seconds = next((row["seconds"] for row in reversed(self.estimates) if row["k"] == look.k), 0.0)
-        return self.keep(look.k, seconds, self.kernels.point(look.x, look.theta, look.y), certificate, look.counts)
+        return self.keep(look.k, self.times[look.k], self.kernels.point(look.x, look.theta, look.y), certificate, look.counts)
 
 
 def run_hosts(runs: Sequence[HostRun], limits: Limits) -> None:

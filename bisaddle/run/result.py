@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.certificate import Certificate
-from bisaddle.methods.base import Counts, Look, Method
+from bisaddle.methods.base import Counts, Method
 from bisaddle.problem import Point
 
 
@@ -44,6 +44,10 @@ class Record(NamedTuple):
     counts: Counts
 
 
+# certified rows of a trace, and estimated ones; it is even
+MOST_ROWS = 4096
+
+
 class Trace(eqx.Module):
     """The history of a run; every column is a NumPy array.
 
@@ -51,6 +55,8 @@ class Trace(eqx.Module):
     estimated: True in rows between records, where a method driven from the host reports its own gaps and value. These
     are not certified, and the other certificate columns are NaN there. `certified` has the remaining rows.
     gradients, hvps, cross_products, projections and lmos count the method's oracle calls up to step k.
+    A trace of certified or of estimated rows has up to 4096 of them. A longer one is thinned to 2048 and more: of every
+    two, four, eight, ... consecutive rows it keeps the one with the smallest gap; besides, the first and the last.
     """
 
     k: np.ndarray
@@ -93,20 +99,6 @@ class Trace(eqx.Module):
 
 # what a certificate tells; of these a method driven from the host knows its own gaps and value
 CERTIFICATE_COLUMNS = ("x_gap", "y_gap", "gap", "error_bound", "value", "worst_value", "lower_error", "violation")
-
-
-def trace_row(k: int, seconds: float, told: Certificate | Look, counts: Counts) -> dict[str, Any]:
-    """A row of the trace, from a certificate or from what a method says of itself."""
-    numbers = {name: float(getattr(told, name, np.nan)) for name in CERTIFICATE_COLUMNS}
-    return {"k": k, "seconds": seconds, "estimated": isinstance(told, Look), **numbers, **counts._asdict()}
-
-
-def trace_of(records: list[Record], estimates: list[dict[str, Any]]) -> Trace:
-    """The records, and between them the rows that the method has told of itself."""
-    recorded = {record.k for record in records}
-    rows = [trace_row(record.k, record.seconds, record.certificate, record.counts) for record in records]
-    rows = sorted([*rows, *(row for row in estimates if row["k"] not in recorded)], key=lambda row: row["k"])
-    return Trace(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
 
 
 class Result(eqx.Module):
@@ -163,10 +155,3 @@ class Result(eqx.Module):
                 f"worst value {other.certificate.worst_value:.6g}{degenerate}"
             )
         return "\n".join(lines)
-
-
-def best_record(records: list[Record]) -> Record:
-    """The record with the smallest gap, error bound included; the last one if no gap is a number."""
-    # not the gap alone: a small gap with a large error bound is worth less than it seems
-    scores = np.array([record.certificate.gap + record.certificate.error_bound for record in records])
-    return records[int(np.nanargmin(scores))] if np.any(np.isfinite(scores)) else records[-1]

@@ -18,7 +18,7 @@ from bisaddle.run.blocks import BlockRun, run_blocks
 from bisaddle.run.interrupts import noted
 from bisaddle.run.loop import HostRun, Limits, Run, run_hosts
 from bisaddle.run.progress import Progress
-from bisaddle.run.result import Record, Result, Status, best_record, trace_of
+from bisaddle.run.result import Record, Result, Status
 from bisaddle.run.starts import best_result, moved_into, start_points
 from bisaddle.trees import Number
 
@@ -119,12 +119,14 @@ def _runs(
 
 def _result(run: Run, watch: Watch) -> Result:
     run.finish()
-    best = best_record(run.records)
+    last = run.history.last
+    assert last is not None
+    best = run.history.best or last
     return Result(
         point=best.point,
         certificate=run.certifier.with_free_parts(best.point, best.certificate),
-        last=run.records[-1].point,
-        trace=trace_of(run.records, run.estimates),
+        last=last.point,
+        trace=run.history.trace(),
         method=run.method,
         status=run.status or Status.MAX_STEPS,
         seconds=run.seconds,

@@ -3,7 +3,8 @@
 `Solver` does it; `Recall` says where a solve begins, `Inverse` preconditions it.
 """
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -65,6 +66,15 @@ class Solver:
         self.inverse = Inverse(kernels)
         entries = kernels.x.size + kernels.y.size + 2 * kernels.theta.size
         self.recall = Recall() if kernels.has_lower and Recall.fits(entries) else None
+
+    def state(self) -> dict[str, Any]:
+        """What later evaluations depend on, as it is now."""
+        kept = {"excess": self.inverse.excess, "matrices": np.asarray(self.inverse.matrices)}
+        return deepcopy({"cost": self.cost, "recall": self.recall}) | kept
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.cost, self.recall = state["cost"], state["recall"]
+        self.inverse.excess, self.inverse.matrices = state["excess"], jax.device_put(state["matrices"])
 
     def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
         """theta and w at the start, roughly, and the gradient in x there. known: mu_g, or None."""
@@ -235,11 +245,14 @@ class Solver:
         return y, upper, L_y
 
 
+@dataclass
 class Recall:
     """The last evaluations, the newest first, a row each: inputs (x, y), and theta and w found for them."""
 
-    def __init__(self) -> None:
-        self.filled = 0
+    filled: int = 0
+    inputs: Vector = field(default_factory=lambda: np.zeros((0, 0)))
+    theta: Vector = field(default_factory=lambda: np.zeros((0, 0)))
+    w: Vector = field(default_factory=lambda: np.zeros((0, 0)))
 
     @staticmethod
     def fits(entries: int) -> bool:
