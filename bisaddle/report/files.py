@@ -29,7 +29,7 @@ def write(path: str | os.PathLike, content: str | bytes) -> Path:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     return path
 
 
@@ -63,7 +63,7 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Force a rename to the disk, where the system can."""
     with suppress(OSError):  # some file systems, and Windows, have no such thing
         handle = os.open(folder, os.O_RDONLY)

@@ -94,10 +94,7 @@ class History:
         rows = np.concatenate([certified, estimates[~np.isin(estimates[:, K], certified[:, K])]])
         columns = rows[np.argsort(rows[:, K], kind="stable")].T
         return Trace(
-            **{
-                name: column.astype(WHOLE.get(name, np.float64))
-                for name, column in zip(COLUMNS, columns, strict=True)
-            }
+            **{name: column.astype(WHOLE.get(name, np.float64)) for name, column in zip(COLUMNS, columns, strict=True)}
         )
 
     def copy(self) -> "History":

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from bisaddle.certificate.certifier import Certificate, Certifier
 from bisaddle.methods.base import Counts, HostMethod, Look, Method
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import watch
+from bisaddle.run.checkpoint import Checkpoints
 from bisaddle.run.history import History, K
 from bisaddle.run.interrupts import Interrupt
 from bisaddle.run.progress import Progress
@@ -29,7 +30,10 @@ TURN = 10
 
 @dataclass(frozen=True)
 class Limits:
-    """When a run ends and how often it is recorded; sparse: the user has not said how often."""
+    """When a run ends and how often it is recorded; sparse: the user has not said how often.
+
+    horizon: the steps that programs are compiled for; None is max_steps.
+    """
 
     max_steps: int
     every: int
@@ -38,6 +42,7 @@ class Limits:
     callback: Callable[[Record], Any] | None = None
     sparse: bool = False
     interrupt: Interrupt = field(default_factory=Interrupt)
+    horizon: int | None = None
 
     def status(self, k: int, size: float, ceiling: float = np.inf, record: Record | None = None) -> Status | None:
         """How a run ends that stands at step k; None: it goes on.
@@ -66,14 +71,46 @@ class Limits:
 
 
 class Run:
-    """The mutable part of one run: where it stands, what it has recorded, how it ended, how long the method worked."""
+    """The mutable part of one run: where it stands, what it has recorded, how it ended, how long the method worked.
+
+    ceiling: the magnitude above which it has diverged. begun: whether the start is behind it.
+    """
+
+    # what a checkpoint has of a run, besides the state of the method
+    kept: ClassVar[tuple[str, ...]] = ("k", "history", "status", "seconds", "ceiling")
 
     def __init__(self, problem: Problem, method: Method, certifier: Certifier, bar: Progress):
         self.problem, self.method, self.certifier, self.bar = problem, method, certifier, bar
         self.k = 0
         self.history = History()
         self.status: Status | None = None
-        self.seconds = 0.0
+        self.seconds, self.ceiling, self.begun = 0.0, DIVERGENCE, False
+
+    def begin(self, limits: Limits) -> None:
+        """Look at the start, unless that is behind it."""
+        if not self.begun:
+            self.begun = True
+            self.look_at_start(limits)
+
+    def look_at_start(self, limits: Limits) -> None:
+        raise NotImplementedError
+
+    def snapshot(self) -> dict[str, Any]:
+        """Where the run stands; nothing in it changes later."""
+        return {**{name: getattr(self, name) for name in self.kept}, "history": self.history.copy()}
+
+    def restore(self, snapshot: Any) -> None:
+        """Stand where the snapshot was taken; ValueError if it does not fit."""
+        if not isinstance(snapshot, dict) or not set(self.kept) < set(snapshot):
+            raise ValueError(f"a run has {', '.join(self.kept)}")
+        for name in self.kept:
+            usual, found = getattr(self, name), snapshot[name]
+            if usual is not None and not isinstance(found, type(usual)):
+                raise ValueError(f"{name} of a run must be a {type(usual).__name__}, found {type(found).__name__}")
+            setattr(self, name, found)
+        if self.status is not None and not isinstance(self.status, Status):
+            raise ValueError(f"status of a run must be a Status, found {type(self.status).__name__}")
+        self.begun = True
 
     def keep(self, k: int, seconds: float, point: Point, certificate: Certificate, counts: Counts) -> Record:
         record = Record(k, seconds, point, certificate, counts)
@@ -93,6 +130,8 @@ class HostRun(Run):
     tried: the last look at which an expensive certificate was tried.
     """
 
+    kept: ClassVar[tuple[str, ...]] = (*Run.kept, "look", "best", "times", "tried")
+
     def __init__(
         self, problem: Problem, method: HostMethod, start: Point, certifier: Certifier, bar: Progress, sparse: bool
     ):
@@ -102,7 +141,31 @@ class HostRun(Run):
         self.look = self.best = Look(0, x, theta, y, theta, np.inf, np.inf, np.nan, Counts())
         self.times = {0: 0.0}
         self.tried: Look | None = None
+        self.start, self.host = (x, theta, y), method
         self.looks = method.looks(problem, self.kernels, x, theta, y)
+
+    def look_at_start(self, limits: Limits) -> None:
+        # with much data a certificate of the start costs as much as many steps, and tells what the first step tells
+        skip = limits.sparse and limits.callback is None and self.kernels.heavy
+        self.status = limits.status(0, 0.0, record=None if skip else self.record(self.look))
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the method can be taken up again from where it stands."""
+        return self.k == 0 or self.look.state is not None
+
+    def snapshot(self) -> dict[str, Any]:
+        looks = {name: getattr(self, name) for name in ("look", "best", "tried")}
+        bare = {name: look and look._replace(state=None) for name, look in looks.items()}
+        return super().snapshot() | bare | {"state": self.look.state and self.look.state()}
+
+    def restore(self, snapshot: Any) -> None:
+        super().restore(snapshot)
+        sizes = [part.shape for part in self.start]
+        for look in (self.look, self.best, self.tried or self.look):
+            if [look.x.shape, look.theta.shape, look.y.shape] != sizes:
+                raise ValueError(f"x, theta and y of a look must have the shapes {sizes}")
+        self.looks = self.host.looks(self.problem, self.kernels, *self.start, snapshot.get("state"))
 
     def advance(self) -> Look:
         """One step; its time is the method's own, without what was compiled for it."""
@@ -144,35 +207,35 @@ class HostRun(Run):
             self.record(self.look)
 
     def _keep(self, look: Look, certificate: Certificate) -> Record:
-        return self.keep(look.k, self.times[look.k], self.kernels.point(look.x, look.theta, look.y), certificate, look.counts)
+        point = self.kernels.point(look.x, look.theta, look.y)
+        return self.keep(look.k, self.times[look.k], point, certificate, look.counts)
 
 
-def run_hosts(runs: Sequence[HostRun], limits: Limits) -> None:
+def run_hosts(runs: Sequence[HostRun], limits: Limits, checkpoints: Checkpoints | None = None) -> None:
     """All runs to their ends, in turns: when time is over, every start has had its share."""
-    under_way = [_steps(run, limits) for run in runs]
+    under_way = [_steps(run, i, limits, checkpoints) for i, run in enumerate(runs)]
     while under_way:
         # a generator that yields fewer than it was asked for has ended
         under_way = [steps for steps in under_way if sum(1 for _ in islice(steps, TURN)) == TURN]
 
 
-def _steps(run: HostRun, limits: Limits) -> Iterator[None]:
+def _steps(run: HostRun, number: int, limits: Limits, checkpoints: Checkpoints | None) -> Iterator[None]:
     """A run to its end, a step at a time; run.status tells how it ended."""
-    # with much data a certificate of the start costs as much as many steps, and tells what the first step tells
-    skip = limits.sparse and limits.callback is None and run.kernels.heavy
-    run.status = limits.status(0, 0.0, record=None if skip else run.record(run.look))
-    ceiling = DIVERGENCE
+    run.begin(limits)
     while run.status is None:
+        if checkpoints is not None and run.at_rest and checkpoints.due(number):
+            checkpoints.keep({number: run.snapshot()})
         look = run.advance()
         size = _magnitude(look)
         if look.k == 1 and np.isfinite(size):  # the first step solves the lower level: the scale of theta and w
-            ceiling = max(ceiling, DIVERGENCE * size)
+            run.ceiling = max(run.ceiling, DIVERGENCE * size)
         if not np.isfinite(look.gap + look.value):
             size = np.nan
         record = None
-        if np.isfinite(size) and size <= ceiling:
+        if np.isfinite(size) and size <= run.ceiling:
             run.move_to(look)
             record = _record(run, look, limits)
-        run.status = limits.status(look.k, size, ceiling, record)
+        run.status = limits.status(look.k, size, run.ceiling, record)
         yield
 
 

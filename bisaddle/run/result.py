@@ -1,5 +1,6 @@
 """Result, Trace, Status: what solve gives back."""
 
+import os
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ from jaxtyping import PyTree
 from bisaddle.certificate import Certificate
 from bisaddle.methods.base import Counts, Method
 from bisaddle.problem import Point
+from bisaddle.run import container
+from bisaddle.run.plain import Reader, Writer
 
 
 class Status(Enum):
@@ -144,6 +147,14 @@ class Result(eqx.Module):
 
         return plot_trace(self.trace.to_dict(), title=f"{self.method.name}: {self.status}", against=against, path=path)
 
+    def save(self, path: str | os.PathLike) -> None:
+        """Everything in one file, for bs.load_result: whole or not there, without pickle, with a checksum."""
+        from bisaddle.report.files import write
+
+        writer = Writer()
+        content = writer(self)
+        write(path, container.pack("result", content, writer.arrays))
+
     def __str__(self) -> str:
         compiling = f", after {self.compile_seconds:.2g} s of compiling" if self.compile_seconds >= 0.01 else ""
         lines = [f"{self.status}: {self.steps} steps in {self.seconds:.2g} s{compiling}", self.status.advice]
@@ -155,3 +166,31 @@ class Result(eqx.Module):
                 f"worst value {other.certificate.worst_value:.6g}{degenerate}"
             )
         return "\n".join(lines)
+
+
+def load_result(path: str | os.PathLike) -> Result:
+    """A Result from the file of result.save. Reading runs no code; what is not such a file is refused by ValueError.
+
+    Parts of x, theta and y that are modules or NamedTuples of your own need their classes imported; other nodes of your
+    own come back as lists of their leaves. Functions in the method are not in the file: to call them is an error.
+    """
+    from bisaddle.methods.base import public_methods
+
+    public_methods()  # whose classes the file may name
+    content, arrays = container.unpack(path, "result")
+    try:
+        found = Reader(arrays)(content)
+        if not _is_result(found):
+            raise ValueError(f"it holds no Result but a {type(found).__name__}, or one of wrong parts")
+        return found
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def _is_result(found: Any) -> bool:
+    kinds = {"point": Point, "certificate": Certificate, "last": Point, "trace": Trace, "method": Method}
+    kinds |= {"status": Status, "starts": tuple}
+    if not isinstance(found, Result) or not all(isinstance(getattr(found, name), kind) for name, kind in kinds.items()):
+        return False
+    lengths = {np.shape(column) for column in found.trace.to_dict().values()}
+    return len(lengths) == 1 and all(map(_is_result, found.starts))

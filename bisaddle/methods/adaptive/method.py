@@ -255,7 +255,9 @@ class Search:
         return {**own, "solver": self.solver.state(), "atoms": self.space.atoms()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        for name in OWN:
+        for name, kind in OWN.items():
+            if not isinstance(state[name], kind):
+                raise ValueError(f"{name} of Adaptive must be a {kind.__name__}, given {type(state[name]).__name__}")
             setattr(self, name, state[name])
         self.solver.restore(state["solver"])
         self.space.restore(state["atoms"])
@@ -372,7 +374,7 @@ class Search:
 
 
 # what a Search itself has to remember from step to step
-OWN = ("k", "here", "gaps", "aim", "centre", "descent")
+OWN = {"k": int, "here": Place, "gaps": Gaps, "aim": Aim, "centre": Centre, "descent": Descent}
 
 
 def first_weight(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> float:
