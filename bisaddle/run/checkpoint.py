@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.problem import Point, Problem
 from bisaddle.run import container
 from bisaddle.run.plain import Reader, Writer, described, difference
+from bisaddle.trees import Number
 
 try:
     import fcntl
@@ -55,10 +58,10 @@ class Checkpoints:
     can write to the file. good: whether the file, if it is there, is worth keeping.
     """
 
-    def __init__(self, path: str | os.PathLike, every: float = EVERY, note: Any = None):
+    def __init__(self, path: str | os.PathLike, every: Number = EVERY, note: Any = None):
         if not isinstance(path, str | os.PathLike):
             raise ValueError(f"checkpoint must be the name of a file, given {type(path).__name__}")
-        if not isinstance(every, int | float) or not every >= 0:
+        if not isinstance(every, int | float | np.number) or not every >= 0:
             raise ValueError(f"checkpoint_every must be a number of seconds >= 0, given {every!r}")
         self.path, self.every, self.note = Path(path), float(every), note
         self.previous = self.path.with_name(f"{self.path.name}.previous")
@@ -69,7 +72,7 @@ class Checkpoints:
         self.good = True
 
     @classmethod
-    def after(cls, path: str | os.PathLike, every: float, note: Any) -> "Checkpoints":
+    def after(cls, path: str | os.PathLike, every: Number, note: Any) -> "Checkpoints":
         """Of a run that goes on from this file; from FILE.previous it goes on in FILE, which is then no good."""
         path = Path(path)
         home = cls(path.with_name(path.name.removesuffix(".previous")), every, note)

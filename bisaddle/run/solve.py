@@ -47,7 +47,7 @@ def solve(
     starts: int | np.integer | None = None,
     key: Any = None,
     checkpoint: str | os.PathLike | Checkpoints | None = None,
-    checkpoint_every: float = EVERY,
+    checkpoint_every: Number = EVERY,
 ) -> Result:
     """Run a method until the certificate says that the point is stationary, or a limit says stop.
 
@@ -110,7 +110,7 @@ def resume(
     max_seconds: Number | None = None,
     callback: Callable[[Record], Any] | None = None,
     progress: bool | None = None,
-    checkpoint_every: float = EVERY,
+    checkpoint_every: Number = EVERY,
 ) -> Result:
     """Go on with a run from its checkpoint: the result is, bit by bit, that of a run that was never stopped.
 
@@ -165,11 +165,12 @@ def _solved(
     ):
         watch.say = bar.compiling
         starts = points()
+        if checkpoints is not None:
+            checkpoints.about(problem, method, starts, settings)
         kernels = Kernels(problem, starts[0])
         certifier = Certifier(problem, kernels, settings.measure, settings.sigma, settings.tau)
         runs, run_all = _runs(problem, method, starts, certifier, bar, settings.sparse)
         if checkpoints is not None:
-            checkpoints.about(problem, method, starts, settings)
             checkpoints.restore(runs, snapshots or [])
         watch.deadline = deadline  # from here on there is something to give back
         limits = (settings.max_steps, settings.every, settings.tol, deadline, callback, settings.sparse)
