@@ -14,7 +14,7 @@ import argparse
 import json
 import os
 import time
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -161,9 +161,8 @@ def inspect(case: Case, tol: float, every: int, looks: int) -> None:
     kernels = Kernels(problem, start)
     x, theta, y = kernels.flat(start)
     search = Search(kernels, x)
-    first = search.begin(theta, y, problem.constants.mu_g, tol)
-    aim, centre, descent = search.aim, search.centre, search.descent
-    for look in islice(chain([first], search.looks()), 0, every * looks, every):
+    for look in islice(search.from_start(theta, y, problem.constants.mu_g, tol), 0, every * looks, every):
+        aim, centre, descent = search.aim, search.centre, search.descent
         numbers = {"gap": search.gaps.both, "target": aim.target, "mu": centre.mu, "age": centre.age}
         numbers |= {"idle": centre.idle, "tau": descent.tau, "c_low": aim.c_low, "accuracy": aim.accuracy}
         numbers |= {"mu_g": search.here.inner.mu_g, "L_y": search.here.inner.L_y, "pairs": len(descent.pairs)}

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class Checkpoints:
             raise ValueError(f"checkpoint_every must be a number of seconds >= 0, given {every!r}")
         self.path, self.every, self.note = Path(path), float(every), note
         self.previous = self.path.with_name(f"{self.path.name}.previous")
-        self.head: dict[str, Any] = {}
+        self.head: Kept | None = None
         self.runs: dict[int, Any] = {}
         self.looked: dict[int, float] = {}
         self.written, self.count, self.unwritten = -float("inf"), 0, False
@@ -102,26 +102,17 @@ class Checkpoints:
         from bisaddle.report.files import versions
 
         if isinstance(method, HostMethod) and not method.resumable:
-            raise ValueError(
-                f"{method.name} cannot be taken up again, and so not be checkpointed; leave checkpoint out"
-            )
+            raise ValueError(f"{method.name} is not resumable, and so has no checkpoints; leave checkpoint out")
+        found = versions("bisaddle", "python", "jax", "jaxlib", "numpy")
+        self.head = Kept(described(problem), described(method), method, list(starts), settings, [], self.note, found)
         self.count = len(starts)
-        self.head = {
-            "problem_parts": described(problem),
-            "method": method,
-            "method_parts": described(method),
-            "starts": list(starts),
-            "settings": settings,
-            "versions": versions("bisaddle", "python", "jax", "jaxlib", "numpy"),
-            "note": self.note,
-        }
 
     def restore(self, runs: Sequence[Any], snapshots: list) -> None:
         """Put the runs where they stood; ValueError if a snapshot does not fit."""
         try:
             for run, snapshot in zip(runs, snapshots, strict=False):
                 run.restore(snapshot)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"{self.path} does not fit the problem and the method: {error}") from error
 
     def due(self, i: int = 0) -> bool:
@@ -141,8 +132,9 @@ class Checkpoints:
         """A disk that is full now may not be so later: the run goes on, and the last checkpoint stays."""
         from bisaddle.report.files import sync_folder, write
 
+        assert self.head is not None
         writer = Writer()
-        content = writer({**self.head, "runs": [self.runs[i] for i in range(self.count)]})
+        content = writer(replace(self.head, runs=[self.runs[i] for i in range(self.count)]))
         beside = self.path.with_name(f".{self.path.name}.new")
         try:
             write(beside, container.pack("checkpoint", content, writer.arrays))
@@ -193,13 +185,13 @@ class Kept:
 
     problem_parts: dict[str, str]
     method_parts: dict[str, str]
-    method: Any
+    method: Method
     starts: list[Point]
     settings: Settings
     runs: list[dict[str, Any]]
     note: Any
     versions: dict[str, str | None]
-    absent: list[str]
+    absent: list[str] = field(default_factory=list)
 
     def check_problem(self, path: str | os.PathLike, problem: Problem) -> None:
         if found := difference(self.problem_parts, described(problem)):
@@ -227,16 +219,14 @@ def read(path: str | os.PathLike) -> Kept:
     try:
         content, arrays = container.unpack(path, "checkpoint")
         reader = Reader(arrays)
-        found = reader(content)
-        if not isinstance(found, dict):
-            raise ValueError("it holds no runs")
-        kept = Kept(**found, absent=reader.absent)
-        lists = isinstance(kept.runs, list) and isinstance(kept.starts, list) and len(kept.starts) == len(kept.runs)
-        points = lists and kept.starts and all(isinstance(start, Point) for start in kept.starts)
-        if not points or not isinstance(kept.method, Method) or not isinstance(kept.settings, Settings):
-            raise ValueError("its starts, runs, method and settings do not fit together")
+        kept = reader(content)
+        if not isinstance(kept, Kept) or not kept.starts or len(kept.starts) != len(kept.runs):
+            raise ValueError("it holds no runs, or not all of them")
+        if not reader.absent and (found := difference(kept.method_parts, described(kept.method))):
+            raise ValueError(f"its method is not the one that it describes: {found}")
+        kept.absent = reader.absent
         return kept
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         previous = path.with_name(f"{path.name}.previous")
         instead = f"; the checkpoint before it is {previous}" if previous.is_file() else ""
         words = str(error) if str(path) in str(error) else f"{path} is damaged: {error}"

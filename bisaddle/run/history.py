@@ -59,6 +59,17 @@ class Rows:
         every = np.concatenate([self.table[: self.filled], self.ends])
         return every[np.unique(every[:, K], return_index=True)[1]]
 
+    @property
+    def sound(self) -> bool:
+        """Whether the parts fit together, also where they come from a file."""
+        shaped = all(part.ndim == 2 and part.shape[1] == len(COLUMNS) for part in (self.table, self.ends))
+        return (
+            shaped
+            and 0 <= self.filled <= len(self.table)
+            and self.stride > 0
+            and bool(self.count) == (len(self.ends) == 2)
+        )
+
     def copy(self) -> "Rows":
         return replace(self, table=self.table[: self.filled].copy())
 

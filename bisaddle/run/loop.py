@@ -110,6 +110,8 @@ class Run:
             setattr(self, name, found)
         if self.status is not None and not isinstance(self.status, Status):
             raise ValueError(f"status of a run must be a Status, found {type(self.status).__name__}")
+        if not (self.history.certified.sound and self.history.estimates.sound):
+            raise ValueError("the rows of its trace do not fit together")
         self.begun = True
 
     def keep(self, k: int, seconds: float, point: Point, certificate: Certificate, counts: Counts) -> Record:

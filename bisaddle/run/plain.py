@@ -12,6 +12,7 @@ import json
 import re
 import sys
 import types
+import typing
 from collections import deque
 from enum import Enum
 from typing import Any
@@ -21,11 +22,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
+from jaxtyping import PyTree
 
 # a mark in the JSON: what follows is not a plain dict
 TAGS = ("class", "array", "device", "scalar", "key", "float", "tuple", "dict", "deque", "enum", "function", "partial")
-# fields of these types are held to them; the others are what the class makes of them
-CHECKED = {bool: bool, int: (int, np.integer), float: (float, int, np.floating), str: str, np.ndarray: np.ndarray}
+# classes of these packages that a field is annotated with are what it has to be
+TYPES_FROM = ("builtins", "numpy", "collections", "jax", "jaxlib", "bisaddle")
+# what a field of a plain type may hold
+PLAIN = {bool: (bool, np.bool_), int: (int, np.integer), float: (float, int, np.floating)}
 
 
 class Absent:
@@ -201,19 +205,51 @@ def _class(name: Any) -> Any:
         found = vars(found).get(part) if found is not None and hasattr(found, "__dict__") else None
     if not isinstance(found, type):
         raise ValueError(f"it holds a {name!r:.100}, which is not imported; import {module!r:.60} first")
-    ours = module.split(".")[0] == "bisaddle"
     built_by_fields = issubclass(found, eqx.Module) or (issubclass(found, tuple) and hasattr(found, "_fields"))
-    if not (built_by_fields or (ours and (dataclasses.is_dataclass(found) or issubclass(found, Enum)))):
+    if not (built_by_fields or (_is_ours(module) and (dataclasses.is_dataclass(found) or issubclass(found, Enum)))):
         raise ValueError(f"it holds a {name!r:.100}, which is no module, NamedTuple or class of bisaddle")
     return found
 
 
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] == "bisaddle"
+
+
 def _check_types(kind: type, values: dict[str, Any]) -> None:
-    for name, needed in inspect.get_annotations(kind).items():
-        allowed = CHECKED.get(needed) if isinstance(needed, type) else None
-        if allowed is not None and name in values and not isinstance(values[name], allowed):
-            given = type(values[name]).__name__
-            raise ValueError(f"{name} of a {kind.__name__} must be a {needed.__name__}, found {given}")
+    """ValueError where a field of our own classes is not what it is annotated with; others annotate as they like."""
+    if not _is_ours(kind.__module__):
+        return
+    for owner in reversed(kind.__mro__):
+        for name, needed in inspect.get_annotations(owner).items():
+            if name in values and not _fits(values[name], needed):
+                given = type(values[name]).__name__
+                raise ValueError(
+                    f"{name} of a {kind.__name__} must be a {getattr(needed, '__name__', needed)}, is {given}"
+                )
+
+
+def _fits(value: Any, needed: Any) -> bool:
+    """Whether a value is of an annotated type, as far as that is plain."""
+    origin, inside = typing.get_origin(needed), typing.get_args(needed)
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits(value, one) for one in inside)
+    if needed is None:
+        return value is None
+    if needed is PyTree:
+        return all(isinstance(leaf, np.ndarray | jax.Array | Absent) for leaf in jax.tree.leaves(value))
+    if origin in (list, deque):
+        return isinstance(value, origin) and all(_fits(item, inside[0]) for item in value)
+    if origin is tuple and inside[-1] is not Ellipsis:
+        return isinstance(value, tuple) and len(value) == len(inside) and all(map(_fits, value, inside))
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, inside[0]) for item in value)
+    if origin is dict:
+        pairs = value.items() if isinstance(value, dict) else [(None, None)]
+        return all(_fits(key, inside[0]) and _fits(item, inside[1]) for key, item in pairs)
+    kind = origin or needed
+    if isinstance(kind, type) and kind.__module__.split(".")[0] in TYPES_FROM:
+        return isinstance(value, PLAIN.get(kind, kind))
+    return True
 
 
 def _code(function: Any, seen: frozenset[int] = frozenset()) -> str:

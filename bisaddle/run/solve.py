@@ -132,9 +132,12 @@ def resume(
     kept.check_problem(path, problem)
     method = kept.method_for(path, method)
     watch = Watch()
-    with watched(watch):
-        for start in kept.starts:
-            check_problem_at(problem, start)
+    try:
+        with watched(watch):
+            for start in kept.starts:
+                check_problem_at(problem, start)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: its start does not fit the problem: {error}") from error
     method.check(problem)
     check_oracles(problem, settings.measure)
     checkpoints = Checkpoints.after(path, checkpoint_every, kept.note)

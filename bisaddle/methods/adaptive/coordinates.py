@@ -214,6 +214,8 @@ class Space:
 
     def restore(self, atoms: list[tuple[Vector, Vector]]) -> None:
         for part, (rows, used) in zip(self._grown(), atoms, strict=True):
+            if rows.shape != part.rows.shape or used.shape != part.used.shape:
+                raise ValueError(f"atoms of shape {part.rows.shape} are needed, found {rows.shape}")
             part.rows, part.used = rows, used
 
     def _grown(self) -> list[Atoms]:

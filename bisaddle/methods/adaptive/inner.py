@@ -67,14 +67,18 @@ class Solver:
         entries = kernels.x.size + kernels.y.size + 2 * kernels.theta.size
         self.recall = Recall() if kernels.has_lower and Recall.fits(entries) else None
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> "SolverState":
         """What later evaluations depend on, as it is now."""
-        kept = {"excess": self.inverse.excess, "matrices": np.asarray(self.inverse.matrices)}
-        return deepcopy({"cost": self.cost, "recall": self.recall}) | kept
+        excess, matrices = self.inverse.excess, np.asarray(self.inverse.matrices)
+        return SolverState(*deepcopy((self.cost, self.recall)), excess, matrices)
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self.cost, self.recall = state["cost"], state["recall"]
-        self.inverse.excess, self.inverse.matrices = state["excess"], jax.device_put(state["matrices"])
+    def restore(self, state: "SolverState") -> None:
+        if state.matrices.shape != self.kernels.identity.shape:
+            raise ValueError(
+                f"matrices of shape {self.kernels.identity.shape} are needed, found {state.matrices.shape}"
+            )
+        self.cost, self.recall, self.inverse.excess, _ = state
+        self.inverse.matrices = jax.device_put(state.matrices)
 
     def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
         """theta and w at the start, roughly, and the gradient in x there. known: mu_g, or None."""
@@ -283,6 +287,15 @@ class Recall:
             return answers[0].copy()
         weights = affine_weights(known[1:] - known[0], given - known[0])
         return answers[0] + weights @ (answers[1:] - answers[0])
+
+
+class SolverState(NamedTuple):
+    """What a Solver remembers from one evaluation to the next."""
+
+    cost: Cost
+    recall: Recall | None
+    excess: float
+    matrices: Vector
 
 
 def affine_weights(steps: Vector, step: Vector) -> Vector:

@@ -29,7 +29,7 @@ import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Pair, Space, face_direction, far, farthest
-from bisaddle.methods.adaptive.inner import Inner, Solver
+from bisaddle.methods.adaptive.inner import Inner, Solver, SolverState
 from bisaddle.methods.base import EITHER, About, HostMethod, Look
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Kernels, Vector
@@ -79,10 +79,9 @@ class Adaptive(HostMethod):
     ) -> Iterator[Look]:
         search = Search(kernels, x)
         if state is None:
-            yield search.begin(theta, y, problem.constants.mu_g, float(self.tol))
-        else:
-            search.restore(state)
-        yield from search.looks()
+            return search.from_start(theta, y, problem.constants.mu_g, float(self.tol))
+        search.restore(state)
+        return search.looks()
 
 
 def _as_tol(value) -> Leaf:
@@ -224,8 +223,8 @@ class Search:
         self.x, self.kernels, self.solver, self.space = x, kernels, Solver(kernels), Space(kernels.x_set, x)
         self.k = 0
 
-    def begin(self, theta: Vector, y: Vector, mu_g: Any, tol: float) -> Look:
-        """To the first evaluation of f_mu. mu_g: as known, or None."""
+    def from_start(self, theta: Vector, y: Vector, mu_g: Any, tol: float) -> Iterator[Look]:
+        """The first Look, and all others. mu_g: as known, or None."""
         x = self.x
         inner, Gx = self.solver.begin(x, theta, y, mu_g)
         mu = 1.0 if self.kernels.y_set is None else first_weight(self.solver, x, inner, Gx)
@@ -233,7 +232,8 @@ class Search:
         self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu, mu), Descent()
         self._evaluate_centre()
         self.descent.tau = min(1.0, 1 / max(float(np.max(np.abs(self.here.Gz))), const.TINIEST))
-        return self._measured()
+        yield self._measured()
+        yield from self.looks()
 
     def looks(self) -> Iterator[Look]:
         """One Look after every further evaluation of f_mu."""
@@ -249,18 +249,22 @@ class Search:
                 yield from self._line_search()
             yield self._measured()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> "SearchState":
         """All that the next step depends on, as it is now."""
-        own = deepcopy({name: getattr(self, name) for name in OWN})
-        return {**own, "solver": self.solver.state(), "atoms": self.space.atoms()}
+        own = (self.k, self.here, self.gaps, self.aim, self.centre, self.descent)
+        return SearchState(*deepcopy(own), self.solver.state(), self.space.atoms())
 
-    def restore(self, state: dict[str, Any]) -> None:
-        for name, kind in OWN.items():
-            if not isinstance(state[name], kind):
-                raise ValueError(f"{name} of Adaptive must be a {kind.__name__}, given {type(state[name]).__name__}")
-            setattr(self, name, state[name])
-        self.solver.restore(state["solver"])
-        self.space.restore(state["atoms"])
+    def restore(self, state: "SearchState") -> None:
+        if not isinstance(state, SearchState):
+            raise ValueError(f"the state of an Adaptive is needed, given {type(state).__name__}")
+        self.k, self.here, self.gaps, self.aim, self.centre, self.descent, solver, atoms = state
+        self.solver.restore(solver)
+        self.space.restore(atoms)
+        z, x, inner = self.here.z, self.here.x, self.here.inner
+        sizes = [part.size for part in (z, x, inner.theta, inner.y)]
+        needed = [self.space.first(x).size, self.x.size, self.kernels.theta.size, self.kernels.y.size]
+        if sizes != needed:
+            raise ValueError(f"z, x, theta and y of the sizes {needed} are needed, found {sizes}")
 
     def _measured(self) -> Look:
         """Between two steps: the only looks from which a run can be taken up again."""
@@ -373,8 +377,17 @@ class Search:
         descent.tau *= const.TAU_AFTER_FAILURE
 
 
-# what a Search itself has to remember from step to step
-OWN = {"k": int, "here": Place, "gaps": Gaps, "aim": Aim, "centre": Centre, "descent": Descent}
+class SearchState(NamedTuple):
+    """What a Search remembers from one step to the next."""
+
+    k: int
+    here: Place
+    gaps: Gaps
+    aim: Aim
+    centre: Centre
+    descent: Descent
+    solver: SolverState
+    atoms: list[tuple[Vector, Vector]]
 
 
 def first_weight(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> float:
