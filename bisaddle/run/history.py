@@ -36,7 +36,9 @@ class Rows:
         """A row from what a certificate, or a method, tells of step k."""
         numbers = (getattr(told, name, np.nan) for name in CERTIFICATE_COLUMNS)
         row = np.array([k, seconds, *numbers, *counts, isinstance(told, Look)], np.float64)
-        self.ends = np.stack([self.ends[0] if self.count else row, row])
+        if not self.count:
+            self.ends = np.stack([row, row])
+        self.ends[1] = row
         if self.count % self.stride == 0:
             self._append(row)
         elif _size(row) < _size(self.table[self.filled - 1]):
@@ -71,7 +73,7 @@ class Rows:
         )
 
     def copy(self) -> "Rows":
-        return replace(self, table=self.table[: self.filled].copy())
+        return replace(self, table=self.table[: self.filled].copy(), ends=self.ends.copy())
 
 
 def _size(rows: np.ndarray) -> np.ndarray:
