@@ -159,9 +159,10 @@ def inspect(case: Case, tol: float, every: int, looks: int) -> None:
     """The state of the method along a run."""
     problem, start, *_ = case.make()
     kernels = Kernels(problem, start)
-    search = Search(problem, kernels, *kernels.flat(start), tol)
-    aim, centre, descent = search.aim, search.centre, search.descent
-    for look in islice(search.looks(), 0, every * looks, every):
+    x, theta, y = kernels.flat(start)
+    search = Search(kernels, x)
+    for look in islice(search.from_start(theta, y, problem.constants.mu_g, tol), 0, every * looks, every):
+        aim, centre, descent = search.aim, search.centre, search.descent
         numbers = {"gap": search.gaps.both, "target": aim.target, "mu": centre.mu, "age": centre.age}
         numbers |= {"idle": centre.idle, "tau": descent.tau, "c_low": aim.c_low, "accuracy": aim.accuracy}
         numbers |= {"mu_g": search.here.inner.mu_g, "L_y": search.here.inner.L_y, "pairs": len(descent.pairs)}

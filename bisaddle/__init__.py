@@ -24,8 +24,14 @@ if TYPE_CHECKING:
     from bisaddle.oracle.check import DerivativeReport as DerivativeReport, check_derivatives as check_derivatives
     from bisaddle.oracle.implicit import hypergradient as hypergradient
     from bisaddle.problem import Constants as Constants, Derivatives as Derivatives, Point as Point, Problem as Problem
-    from bisaddle.run.result import Record as Record, Result as Result, Status as Status, Trace as Trace
-    from bisaddle.run.solve import solve as solve, solve_path as solve_path
+    from bisaddle.run.result import (
+        Record as Record,
+        Result as Result,
+        Status as Status,
+        Trace as Trace,
+        load_result as load_result,
+    )
+    from bisaddle.run.solve import resume as resume, solve as solve, solve_path as solve_path
     from bisaddle.schedules import StepSizes as StepSizes
 
 __version__ = "0.1.0"
@@ -37,8 +43,8 @@ _NAMES = {
     "oracle.check": ("DerivativeReport", "check_derivatives"),
     "oracle.implicit": ("hypergradient",),
     "problem": ("Constants", "Derivatives", "Point", "Problem"),
-    "run.result": ("Record", "Result", "Status", "Trace"),
-    "run.solve": ("solve", "solve_path"),
+    "run.result": ("Record", "Result", "Status", "Trace", "load_result"),
+    "run.solve": ("resume", "solve", "solve_path"),
     "schedules": ("StepSizes",),
 }
 

@@ -73,7 +73,7 @@ WALKS = {
             "certificate/certifier.py": "where the method believes the gap is reached, a certificate decides.",
             "oracle/implicit.py": "the certificate's own solves; nothing is taken from the method but a guess.",
             "certificate/bounds.py": CERTIFY["certificate/bounds.py"],
-            "run/result.py": "the best record, the trace, and the words that are printed.",
+            "run/history.py": "the best record and the trace, in bounded memory; `run/result.py` is what is printed.",
         },
         (
             "problem.py",

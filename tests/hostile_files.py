@@ -1,6 +1,7 @@
 """Files that are wrong in one place: what stands there, by field, and what the message must name."""
 
 import copy
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def result_file(folder: Path) -> dict[str, Any]:
             "seed": None,
             "folder": str(folder),
             "file": str(folder / "model.py"),
+            "sha256": hashlib.sha256(MODEL.encode()).hexdigest(),
         },
         "settings": {"tol": 1e-4, "max_steps": 10, "method": "GDA"},
         "status": "CERTIFIED",

@@ -81,7 +81,7 @@ def test_the_flag_is_on_the_commands_that_compile_and_help_touches_nothing(fresh
         for name, command in app.commands.items()
         if any("--no-compile-cache" in parameter.opts for parameter in command.params)
     }
-    assert having == {"reproduce", "run", "solve", "certify"}
+    assert having == {"reproduce", "run", "solve", "resume", "certify"}
     assert "--no-compile-cache" in bisaddle("solve", "--help").output
     assert bisaddle("solve", "--no-compile-cache", "nothing").exit_code == 2
     assert not (tmp_path / "xdg").exists() and cache.JAX_VARIABLE not in fresh

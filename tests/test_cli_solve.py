@@ -215,7 +215,8 @@ def test_solve_a_function_and_certify_it(model):
     found = json.loads(bisaddle("certify", "r.json", "--json", "--tol", "10").stdout)
     assert found["certificate"]["gap"] == pytest.approx(found["recorded"]["gap"], rel=1e-9)
     model.write_text(model.read_text() + "\n# changed\n")
-    done = bisaddle("certify", "r.json", "--tol", "10")
+    refused(bisaddle("certify", "r.json", "--tol", "10"), 3, "has changed since", "--problem model.py:problem")
+    done = bisaddle("certify", "r.json", "--tol", "10", "--problem", "model.py:problem")
     assert done.exit_code == 0 and "has changed since" in done.stderr
 
 

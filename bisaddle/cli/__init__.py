@@ -1,4 +1,4 @@
-"""The command line: bisaddle reproduce | run | solve | certify | report | data | methods | sets | info | completion."""
+"""The command line: bisaddle reproduce | run | solve | resume | certify | report | data | methods | sets | ..."""
 
 import sys
 from collections.abc import Sequence

@@ -9,6 +9,7 @@ from bisaddle.cli.data import data
 from bisaddle.cli.errors import Commands
 from bisaddle.cli.lists import info, methods, sets
 from bisaddle.cli.reproducing import report, reproduce, run
+from bisaddle.cli.resuming import resume
 from bisaddle.cli.solving import certify, solve
 
 EPILOG = """\b
@@ -31,5 +32,5 @@ def app(traceback: bool) -> None:
     """
 
 
-for command in (reproduce, run, solve, certify, report, data, methods, sets, info, completion):
+for command in (reproduce, run, solve, resume, certify, report, data, methods, sets, info, completion):
     app.add_command(command)

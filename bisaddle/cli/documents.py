@@ -180,3 +180,13 @@ def load(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise Failure(f"{path} is not a result of `solve --out`: {error}", DATA) from error
     return document
+
+
+def certified_tol(path: Path) -> float | None:
+    """The gap to which the result in a file is certified; None if there is no such result."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        certified = document["format"] == FORMAT and document["status"] == "CERTIFIED"
+        return float(document["settings"]["tol"]) if certified else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -34,11 +34,28 @@ def option(name: str, kind: Any, default: Any, help: str) -> Any:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 precision_option = option("--precision", click.Choice(["32", "64"]), "64", "Bits of a floating-point number.")
 max_seconds_option = click.option("--max-seconds", type=above_zero, help="Stop after this much wall time.")
+problem_option = click.option(
+    "--problem",
+    metavar="MODEL.PY:FUNCTION",
+    help="The function that the problem comes from, as it is now; else only if its file has not changed.",
+)
+checkpoint_every_option = option(
+    "--checkpoint-every", click.FloatRange(min=0), 60.0, "Seconds between two checkpoints."
+)
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
     help="Folder with the data files; else BISADDLE_DATA, the cache, a download.",
 )
+
+
+def out_options(command: Any) -> Any:
+    """--out and --force"""
+    out = click.option(
+        "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the result there, for `certify`."
+    )
+    force = click.option("--force", is_flag=True, help="Replace a certified result, or a checkpoint, that is there.")
+    return out(force(command))
 
 
 def _keep_programs(ctx: click.Context, parameter: click.Parameter, refused: bool) -> None:

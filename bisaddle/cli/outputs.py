@@ -5,11 +5,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bisaddle.cli import screen
+from bisaddle.cli import documents, screen
+from bisaddle.report.files import check_writable
 from bisaddle.report.records import Run, runs_of
 from bisaddle.report.style import group_of, groups_of, in_order, styles, title_of
 
 PAGE, ACCOUNT = "report.html", "REPRODUCTION.md"
+
+
+def check(*paths: Path | None) -> None:
+    """Raise OSError for a file that cannot be written, before there is anything to lose."""
+    for path in paths:
+        if path is not None:
+            check_writable(path)
+
+
+def save_result(document: dict[str, Any], path: Path, force: bool) -> Path:
+    """Where the result is now: in the file, or beside it, if that has one that is certified and better."""
+    kept = documents.certified_tol(path)
+    worse = kept is not None and (document["status"] != "CERTIFIED" or document["settings"]["tol"] > kept)
+    if worse and force:
+        screen.note(f"--force: {path} held a result certified to {kept:g}, which is replaced")
+    elif worse:
+        beside = path.with_name(f"{path.stem}.{document['status'].lower()}{path.suffix}")
+        screen.note(f"{path} holds a result certified to {kept:g} and is kept; --force replaces it")
+        path = beside
+    documents.save(document, path)
+    return path
 
 
 def write_all(runs: list[dict], maps: list[dict], folder: Path, account: bool) -> dict[str, Path]:

@@ -9,10 +9,11 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bisaddle.cli.errors import USAGE, Failure, one_line
+from bisaddle.cli.errors import DATA, USAGE, Failure, one_line
 
 
 class Built(NamedTuple):
@@ -53,6 +54,46 @@ def build(specification: dict[str, Any], beside: Sequence[Path] = ()) -> tuple[B
     return (_multitask if kind == "multitask" else _function)(specification, beside)
 
 
+def trusted(specification: dict[str, Any], named: str | None, beside: Sequence[Path] = ()) -> dict[str, Any]:
+    """A specification from a file, whose code may be run: the user has named it, or it is what it was, to the byte.
+
+    Nothing is imported to find that out.
+    """
+    if named is not None:
+        if specification.get("kind") != "function":
+            raise Failure("--problem is for a problem that comes from a function; this one is of a CSV file", USAGE)
+        return function_specification(named, specification.get("seed"))
+    if specification.get("kind") != "function":
+        return specification
+    place = _code_file(specification, beside)
+    if place is None or _sha256(place) != specification.get("sha256"):
+        source = specification.get("file") or specification.get("module")
+        what = "is not there" if place is None else "has changed since"
+        raise Failure(
+            f"{source} {what}, and no other code is run because a file names it; to use the function as it is now, "
+            f"name it: --problem {Path(str(source)).name}:{specification.get('function')}",
+            DATA,
+        )
+    return specification
+
+
+def _code_file(specification: dict[str, Any], beside: Sequence[Path]) -> Path | None:
+    """The file of the function's module, found without an import; None if there is none."""
+    if "file" in specification:
+        found = _found(Path(specification["file"]), beside)
+        return found if found.is_file() else None
+    return _module_file(str(specification.get("module")), str(specification.get("folder")))
+
+
+def _module_file(module: str, folder: str) -> Path | None:
+    path, name, origin = [folder, *sys.path], "", None
+    for part in module.split("."):
+        name = f"{name}.{part}".lstrip(".")
+        found = None if path is None else PathFinder.find_spec(name, path)
+        path, origin = (None, None) if found is None else (found.submodule_search_locations, found.origin)
+    return Path(origin) if origin is not None and Path(origin).is_file() else None
+
+
 def _multitask(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, dict[str, Any]]:
     from bisaddle import datasets
     from bisaddle.apps import multitask
@@ -82,7 +123,8 @@ def _function(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, dic
         returned = function(**arguments)
     except (Exception, SystemExit) as error:
         raise Failure(f"{name} raised {one_line(error)}", USAGE) from error
-    return Built(*_pair(returned, name), words=name), given | ({"sha256": _sha256(place)} if place else {})
+    source_file = place or _module_file(given["module"], given["folder"])
+    return Built(*_pair(returned, name), words=name), given | ({"sha256": _sha256(source_file)} if source_file else {})
 
 
 def _load(given: dict[str, Any], place: Path | None, name: str) -> Callable[..., Any]:
@@ -92,10 +134,11 @@ def _load(given: dict[str, Any], place: Path | None, name: str) -> Callable[...,
             module = importlib.import_module(given["module"])
         else:
             specification = importlib.util.spec_from_file_location(f"_bisaddle_user_{place.stem}", place)
-            assert specification is not None and specification.loader is not None
+            assert specification is not None
             module = importlib.util.module_from_spec(specification)
             sys.modules[specification.name] = module  # for classes defined in it
-            specification.loader.exec_module(module)
+            # not by its loader, which may take other code from __pycache__ than the source that was looked at
+            exec(compile(place.read_bytes(), place, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         raise Failure(f"{name} cannot be imported: {one_line(error)}", USAGE) from error
     finally:

@@ -215,6 +215,7 @@ def _compare(
     """Run, save, show; whether everything was run."""
     from bisaddle import experiments
 
+    outputs.check(folder / outputs.PAGE)
     jobs = _jobs(chosen, datasets, options)
     varied = [(experiment, {"data_dir": given["data_dir"]}) for experiment, given in jobs if experiment.sensitivity]
     begin = time.perf_counter()

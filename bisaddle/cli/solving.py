@@ -2,25 +2,30 @@
 
 import math
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bisaddle.cli import documents, screen
+from bisaddle.cli import documents, outputs, screen
 from bisaddle.cli.errors import NOT_CONVERGED
 from bisaddle.cli.options import (
     FiniteRange,
     above_zero,
+    checkpoint_every_option,
     compile_cache_option,
     json_option,
     max_seconds_option,
     option,
+    out_options,
     precision_of,
     precision_option,
+    problem_option,
     seed_range,
 )
-from bisaddle.cli.problems import Built, build, function_specification
+from bisaddle.cli.problems import Built, build, function_specification, trusted
 from bisaddle.cli.stepping import method_named
 from bisaddle.report.sentences import certificate_document, certificate_sentence
 
@@ -64,7 +69,13 @@ APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergenc
     help="Of the split of the rows, and of the starts; of the function, if it has a seed.",
 )
 @precision_option
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the result there, for `certify`.")
+@out_options
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keep the run there, for `bisaddle resume`; Ctrl-C and SIGTERM too.",
+)
+@checkpoint_every_option
 @compile_cache_option
 @json_option
 @click.pass_context
@@ -81,26 +92,43 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
     Example: bisaddle solve multitask houses.csv --task-column region --target price --out result.json
              bisaddle solve model.py:problem --tol 1e-6 --json
     """
+    import jax
+
+    from bisaddle.run.solve import solve as solved
+
+    outputs.check(options["out"], options["checkpoint"])
     specification = _specification(ctx, problem, file, options)
     with precision_of(options["precision"]):
         built, specification = build(specification)
         chosen = (options[key] for key in ("tol", "max_steps", "step", "nu"))
         method = method_named(options["method"], built.problem, built.start, *chosen)
-        result = _solved(built, method, options)
         settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu", "starts")}
         settings |= {"method": method.name, "steps": list(options["step"]), "precision": int(options["precision"])}
-        document = documents.result_document(result, specification, settings)
-        if options["as_json"]:
-            screen.show_json(document)
-        else:
-            _show(built, method, result, document)
+        limits = {key: options[key] for key in ("tol", "max_steps", "max_seconds")}
+        if options["starts"] > 1:
+            limits |= {"starts": options["starts"], "key": jax.random.key(options["seed"] or 0)}
+        if options["checkpoint"] is not None:
+            limits["checkpoint"] = new_checkpoints(specification, settings, options)
+        result = watched(partial(solved, built.problem, built.start, method, **limits), built, method, options)
+        leave(result, built, specification, settings, options)
+
+
+def leave(result: Any, built: Built, specification: dict[str, Any], settings: dict[str, Any], options: Any) -> None:
+    """What a solve leaves behind: on the screen, in --out, and as an exit code."""
+    document = documents.result_document(result, specification, settings)
+    if options["as_json"]:
+        screen.show_json(document)
+    else:
+        _show(built, result, document)
     interrupted = document["partial"]
     path = options["out"] or (PARTIAL if interrupted else None)
     if path is not None:
-        documents.save(document, path)
+        path = outputs.save_result(document, path, options["force"])
         what = "interrupted: the best point so far is" if interrupted else "the result is"
         tol = "" if options["tol"] == TOL else f" --tol {options['tol']:g}"
         screen.note(f"{what} in {path}; `bisaddle certify {path}{tol}` checks it again")
+    if interrupted and options["checkpoint"] is not None:
+        screen.note(f"`bisaddle resume {options['checkpoint']}` goes on")
     if document["status"] != "CERTIFIED":
         raise click.exceptions.Exit(NOT_CONVERGED)
 
@@ -110,13 +138,17 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
 @option("--tol", above_zero, TOL, "The gap to be met, whatever the result says of its own.")
 @option("--sigma", above_zero, 1.0, "Step size in y inside the gap.")
 @option("--tau", above_zero, 1.0, "Step size in x inside the gap.")
+@problem_option
 @click.option("--data-dir", type=click.Path(path_type=Path), help="One more folder to look for the data file in.")
 @compile_cache_option
 @json_option
-def certify(result: Path, tol: float, sigma: float, tau: float, data_dir: Path | None, as_json: bool) -> None:
+def certify(
+    result: Path, tol: float, sigma: float, tau: float, problem: str | None, data_dir: Path | None, as_json: bool
+) -> None:
     """Rebuild the problem of a RESULT of `solve --out` and compute its certificate again, in float64.
 
     The data file is looked for at its old place, beside the result and in --data-dir; its checksum must be the same.
+    A Python file that the result names is run only if its checksum is the same too, or --problem names it.
     Nothing that the result says of itself decides: its tolerance, step sizes and gap are shown as its claims. Exit code
     1 if the gap, error bound included, is above --tol.
 
@@ -129,7 +161,8 @@ def certify(result: Path, tol: float, sigma: float, tau: float, data_dir: Path |
     document = documents.load(result)
     old = document["certificate"]
     with precision_of(64):
-        built, found = build(document["problem"], [result.absolute().parent, *([data_dir] if data_dir else [])])
+        folders = [result.absolute().parent, *([data_dir] if data_dir else [])]
+        built, found = build(trusted(document["problem"], problem, folders), folders)
         if "file" in found and found.get("sha256") != document["problem"].get("sha256"):
             screen.note(f"{found['file']} has changed since: the certificate is for the problem as it is now")
         parts = {
@@ -194,11 +227,20 @@ def _specification(ctx: click.Context, problem: str, file: Path | None, options:
     return given | {"features": features, "standardize": scaled, "seed": options["seed"] or 0}
 
 
-def _solved(built: Built, method: Any, options: dict[str, Any]) -> Any:
-    import jax
+def new_checkpoints(specification: dict[str, Any], settings: dict[str, Any], options: dict[str, Any]) -> Any:
+    """The file of --checkpoint, with what `bisaddle resume` needs to build the problem and the method again."""
+    from bisaddle.run.checkpoint import Checkpoints
 
-    from bisaddle.run.solve import solve as solved
+    found = Checkpoints(options["checkpoint"], options["checkpoint_every"], [specification, settings])
+    if options["force"] and found.path.is_file():
+        screen.note(f"--force: the run in {found.path} is given up for this one")
+        for old in (found.path, found.previous):
+            old.unlink(missing_ok=True)
+    return found
 
+
+def watched(run: Callable[..., Any], built: Built, method: Any, options: dict[str, Any]) -> Any:
+    """run(callback=...), with a line on the screen that says how far it is."""
     tol, max_steps, max_seconds = options["tol"], options["max_steps"], options["max_seconds"]
     if not options["as_json"]:
         click.echo(f"{built.words}\n{method.name}, float{options['precision']}, until the gap is at most {tol:g}")
@@ -220,13 +262,10 @@ def _solved(built: Built, method: Any, options: dict[str, Any]) -> Any:
         def look(record: Any) -> None:
             bar.show(fraction(record), f"{method.name} step {record.k}", float(record.certificate.gap))
 
-        limits: dict[str, Any] = {"tol": tol, "max_steps": max_steps, "max_seconds": max_seconds}
-        if options["starts"] > 1:
-            limits |= {"starts": options["starts"], "key": jax.random.key(options["seed"] or 0)}
-        return solved(built.problem, built.start, method, **limits, callback=look, progress=False)
+        return run(callback=look, progress=False)
 
 
-def _show(built: Built, method: Any, result: Any, document: dict[str, Any]) -> None:
+def _show(built: Built, result: Any, document: dict[str, Any]) -> None:
     certificate = document["certificate"]
     click.echo(f"{result.status} after {result.steps} steps and {result.seconds:.2f} s: {result.status.advice}")
     screen.table(("", "certificate"), [(words, _exact(certificate[name])) for name, words in WORDS.items()])

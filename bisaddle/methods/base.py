@@ -1,6 +1,6 @@
 """Method and State: one step, and nothing else. The loop, the clock and the certificate live elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import equinox as eqx
@@ -144,6 +144,8 @@ class Look(NamedTuple):
     """Where a method that is driven from the host stands after k steps, in flat vectors.
 
     x_gap, y_gap, value: as the method sees them itself, with theta and w as accurate as it needed them.
+    state: gives all that later looks depend on, as dataclasses, NamedTuples, dicts, lists, arrays and numbers that do
+    not change any more. It may be called until the next look. None where the method cannot be taken up again.
     """
 
     k: int
@@ -155,6 +157,7 @@ class Look(NamedTuple):
     y_gap: float
     value: float
     counts: Counts
+    state: Callable[[], Any] | None = None
 
     @property
     def gap(self) -> float:
@@ -170,10 +173,14 @@ class HostMethod(Method[State]):
 
     looks(problem, kernels, x, theta, y) yields a Look after every step, for ever. Its decisions depend on numbers that
     are the same wherever it runs. What it says of its own gap certifies nothing.
+    state: what an earlier Look has given; the looks after that one follow, the same as if there had been no break.
+    resumable: whether there are such looks, so that a run can be checkpointed.
     """
 
+    resumable: ClassVar[bool] = False
+
     def looks(
-        self, problem: Problem, kernels: Kernels, x: np.ndarray, theta: np.ndarray, y: np.ndarray
+        self, problem: Problem, kernels: Kernels, x: np.ndarray, theta: np.ndarray, y: np.ndarray, state: Any = None
     ) -> Iterator[Look]:
         raise NotImplementedError
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bisaddle.report.files import write_figure
 from bisaddle.report.records import Run, runs_of
 from bisaddle.report.style import FIGURES, Look, in_order, styles
 
@@ -36,7 +37,7 @@ def figures(runs: Sequence[Mapping[str, Any]], folder: str | Path) -> tuple[Path
             for kind in ("png", "pdf"):
                 path = folder / f"{key}{suffix}.{kind}"
                 # no date inside: the same runs give the same file
-                figure.savefig(path, dpi=144, metadata={"CreationDate": None} if kind == "pdf" else None)
+                write_figure(path, figure, dpi=144, metadata={"CreationDate": None} if kind == "pdf" else None)
                 written.append(path)
     return tuple(written)
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from bisaddle.report.files import write_figure
+
 
 def plot_trace(
     trace: Mapping[str, np.ndarray], title: str = "", against: str = "steps", path: str | None = None
@@ -49,5 +51,5 @@ def plot_trace(
     if title:
         figure.suptitle(title)
     if path is not None:
-        figure.savefig(path, dpi=150)
+        write_figure(path, figure, dpi=150)
     return figure

@@ -14,7 +14,8 @@ from bisaddle import programs
 from bisaddle.certificate.certifier import Certifier
 from bisaddle.methods.base import UNROLL, Method, State
 from bisaddle.problem import Point, Problem
-from bisaddle.run.loop import DIVERGENCE, Limits, Run
+from bisaddle.run.checkpoint import Checkpoints
+from bisaddle.run.loop import Limits, Run
 from bisaddle.run.progress import Progress
 from bisaddle.run.result import Record
 from bisaddle.trees import Number
@@ -133,17 +134,26 @@ def advance(problem: Problem, method: Method, state: State, steps: Number) -> St
 
 
 class BlockRun(Run):
-    """A run of a method with a pure step; ceiling: the magnitude above which it has diverged."""
+    """A run of a method with a pure step."""
 
     def __init__(self, problem: Problem, method: Method, start: Point, certifier: Certifier, bar: Progress):
         super().__init__(problem, method, certifier, bar)
         self.state = method.init(problem, start)
-        self.ceiling = DIVERGENCE
 
-    def begin(self, limits: Limits) -> None:
+    def look_at_start(self, limits: Limits) -> None:
         first = self.record(self.state, 0.0)
         self.ceiling *= max(1.0, _magnitude((_iterates(self.state), first.certificate.theta, first.certificate.w)))
         self.status = limits.status(0, 0.0, record=first)
+
+    def snapshot(self) -> dict[str, Any]:
+        return super().snapshot() | {"state": self.state}
+
+    def restore(self, snapshot: Any) -> None:
+        super().restore(snapshot)
+        found = snapshot.get("state")
+        if jax.tree.structure(found) != jax.tree.structure(self.state) or _kinds(found) != _kinds(self.state):
+            raise ValueError(f"its state is not that of {self.method.name} on this problem")
+        self.state = found
 
     def record(self, state: State, seconds: float) -> Record:
         certificate = self.certifier.certificate(*self.certifier.kernels.flat(state.point))
@@ -170,19 +180,21 @@ class BlockRun(Run):
         self.k = int(self.state.k)
 
     def finish(self) -> None:
-        if not self.records or self.records[-1].k < self.k:
+        if self.history.last is None or self.history.last.k < self.k:
             self.record(self.state, self.seconds)
 
 
-def run_blocks(runs: Sequence[BlockRun], limits: Limits) -> None:
+def run_blocks(runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoints | None = None) -> None:
     """All runs to their ends, side by side in one program."""
     for run in runs:
         run.begin(limits)
-    few = limits.max_steps <= FEW_STEPS
+    few = (limits.horizon or limits.max_steps) <= FEW_STEPS
     states = [run.state for run in runs]
     lanes = Lanes(runs[0].problem, runs[0].method, states, effort=None if few else 2, unroll=not few)
-    k, pace = 0, None
+    k, pace = max((run.k for run in runs if run.status is None), default=0), None
     while under_way := [(i, run) for i, run in enumerate(runs) if run.status is None]:
+        if checkpoints is not None and checkpoints.due():
+            checkpoints.keep({i: run.snapshot() for i, run in enumerate(runs)})
         every, records = _plan(k, limits, pace, lanes.capacity)
         states, seconds = lanes.advance(every, records)
         k, pace = k + every * records, seconds / (every * records)
@@ -236,6 +248,10 @@ def _walk(problem: Problem, method: Method, state: State, steps: Number, limit: 
 def _iterates(state: State) -> PyTree:
     """What must not grow without bound; the rest of a state may well be large or infinite."""
     return state.x, state.theta, state.y, state.w
+
+
+def _kinds(tree: PyTree) -> list[tuple]:
+    return [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
 
 
 def _magnitude(tree: PyTree) -> float:

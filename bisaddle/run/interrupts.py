@@ -1,4 +1,4 @@
-"""Ctrl-C while there is something to give back: noted, and acted upon between two steps."""
+"""Ctrl-C, and SIGTERM where it is asked for, while there is something to give back: noted between two steps."""
 
 import signal
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from types import FrameType
 
 
 class Interrupt:
-    """asked: whether Ctrl-C has been pressed."""
+    """asked: whether Ctrl-C has been pressed, or SIGTERM has come."""
 
     def __init__(self):
         self.asked = False
@@ -21,21 +21,24 @@ class Interrupt:
 
 
 @contextmanager
-def noted() -> Iterator[Interrupt]:
+def noted(terminate: bool = False) -> Iterator[Interrupt]:
     """with noted() as interrupt: the first Ctrl-C sets interrupt.asked; the second raises KeyboardInterrupt at once.
 
-    A handler that somebody else has put in place stays, and in other threads than the main one no signal arrives.
+    terminate: the same for SIGTERM. A handler that somebody else has put in place stays, and in other threads than the
+    main one no signal arrives.
     """
     interrupt = Interrupt()
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield interrupt
-        return
+    usual = {signal.SIGINT: signal.default_int_handler, **({signal.SIGTERM: signal.SIG_DFL} if terminate else {})}
+    changed = []
     try:
-        signal.signal(signal.SIGINT, interrupt.note)
-    except ValueError:  # not the main thread
-        yield interrupt
-        return
-    try:
+        for number, handler in usual.items():
+            if signal.getsignal(number) == handler:
+                try:
+                    signal.signal(number, interrupt.note)
+                except ValueError:  # not the main thread
+                    break
+                changed.append(number)
         yield interrupt
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in changed:
+            signal.signal(number, usual[number])

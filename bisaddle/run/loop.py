@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from bisaddle.certificate.certifier import Certificate, Certifier
 from bisaddle.methods.base import Counts, HostMethod, Look, Method, NotStronglyConvex
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import watch
+from bisaddle.run.checkpoint import Checkpoints
+from bisaddle.run.history import History, K
 from bisaddle.run.interrupts import Interrupt
 from bisaddle.run.progress import Progress
-from bisaddle.run.result import Record, Status, trace_row
+from bisaddle.run.result import Record, Status
 
 # an iterate this much larger than where the run began is not coming back
 DIVERGENCE = 1e8
@@ -34,7 +36,10 @@ ACCEPTABLE = 10
 
 @dataclass(frozen=True)
 class Limits:
-    """When a run ends and how often it is recorded; sparse: the user has not said how often."""
+    """When a run ends and how often it is recorded; sparse: the user has not said how often.
+
+    horizon: the steps that programs are compiled for; None is max_steps.
+    """
 
     max_steps: int
     every: int
@@ -43,6 +48,7 @@ class Limits:
     callback: Callable[[Record], Any] | None = None
     sparse: bool = False
     interrupt: Interrupt = field(default_factory=Interrupt)
+    horizon: int | None = None
 
     def status(
         self, k: int, size: float, ceiling: float = np.inf, record: Record | None = None, idle: int = 0
@@ -95,20 +101,54 @@ def _refuted(certificate: Certificate) -> Status | None:
 
 
 class Run:
-    """The mutable part of one run: where it stands, what it has recorded, how it ended, how long the method worked."""
+    """The mutable part of one run: where it stands, what it has recorded, how it ended, how long the method worked.
+
+    ceiling: the magnitude above which it has diverged. begun: whether the start is behind it. score: the least gap with
+    its error bound so far; idle: records since then.
+    """
+
+    # what a checkpoint has of a run, besides the state of the method
+    kept: ClassVar[tuple[str, ...]] = ("k", "history", "status", "seconds", "ceiling", "score", "idle")
 
     def __init__(self, problem: Problem, method: Method, certifier: Certifier, bar: Progress):
         self.problem, self.method, self.certifier, self.bar = problem, method, certifier, bar
         self.k = 0
-        self.records: list[Record] = []
-        self.estimates: list[dict[str, Any]] = []
+        self.history = History()
         self.status: Status | None = None
-        self.seconds = 0.0
+        self.seconds, self.ceiling, self.begun = 0.0, DIVERGENCE, False
         self.score, self.idle = np.inf, 0
+
+    def begin(self, limits: Limits) -> None:
+        """Look at the start, unless that is behind it."""
+        if not self.begun:
+            self.begun = True
+            self.look_at_start(limits)
+
+    def look_at_start(self, limits: Limits) -> None:
+        raise NotImplementedError
+
+    def snapshot(self) -> dict[str, Any]:
+        """Where the run stands; nothing in it changes later."""
+        return {**{name: getattr(self, name) for name in self.kept}, "history": self.history.copy()}
+
+    def restore(self, snapshot: Any) -> None:
+        """Stand where the snapshot was taken; ValueError if it does not fit."""
+        if not isinstance(snapshot, dict) or not set(self.kept) < set(snapshot):
+            raise ValueError(f"a run has {', '.join(self.kept)}")
+        for name in self.kept:
+            usual, found = getattr(self, name), snapshot[name]
+            if usual is not None and not isinstance(found, type(usual)):
+                raise ValueError(f"{name} of a run must be a {type(usual).__name__}, found {type(found).__name__}")
+            setattr(self, name, found)
+        if self.status is not None and not isinstance(self.status, Status):
+            raise ValueError(f"status of a run must be a Status, found {type(self.status).__name__}")
+        if not (self.history.certified.sound and self.history.estimates.sound):
+            raise ValueError("the rows of its trace do not fit together")
+        self.begun = True
 
     def keep(self, k: int, seconds: float, point: Point, certificate: Certificate, counts: Counts) -> Record:
         record = Record(k, seconds, point, certificate, counts)
-        self.records.append(record)
+        self.history.add(record)
         score = certificate.gap + certificate.error_bound
         self.idle = 0 if score < BETTER * self.score else self.idle + 1
         self.score = min(self.score, score)  # a score that is no number is never the smaller one
@@ -123,9 +163,11 @@ class Run:
 class HostRun(Run):
     """A run of a method that yields a Look after every step.
 
-    look: where it stands. best: where the method's own estimate of the gap was least. tried: the last look at which an
-    expensive certificate was tried.
+    look: where it stands. best: where the method's own estimate of the gap was least. times: the seconds of these two.
+    tried: the last look at which an expensive certificate was tried.
     """
+
+    kept: ClassVar[tuple[str, ...]] = (*Run.kept, "look", "best", "times", "tried")
 
     def __init__(
         self, problem: Problem, method: HostMethod, start: Point, certifier: Certifier, bar: Progress, sparse: bool
@@ -134,8 +176,33 @@ class HostRun(Run):
         self.kernels, self.sparse = certifier.kernels, sparse
         x, theta, y = self.kernels.flat(start)
         self.look = self.best = Look(0, x, theta, y, theta, np.inf, np.inf, np.nan, Counts())
+        self.times = {0: 0.0}
         self.tried: Look | None = None
+        self.start, self.host = (x, theta, y), method
         self.looks = method.looks(problem, self.kernels, x, theta, y)
+
+    def look_at_start(self, limits: Limits) -> None:
+        # with much data a certificate of the start costs as much as many steps, and tells what the first step tells
+        skip = limits.sparse and limits.callback is None and self.kernels.heavy
+        self.status = limits.status(0, 0.0, record=None if skip else self.record(self.look))
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the method can be taken up again from where it stands."""
+        return self.k == 0 or self.look.state is not None
+
+    def snapshot(self) -> dict[str, Any]:
+        looks = {name: getattr(self, name) for name in ("look", "best", "tried")}
+        bare = {name: look and look._replace(state=None) for name, look in looks.items()}
+        return super().snapshot() | bare | {"state": self.look.state and self.look.state()}
+
+    def restore(self, snapshot: Any) -> None:
+        super().restore(snapshot)
+        sizes = [part.shape for part in self.start]
+        for look in (self.look, self.best, self.tried or self.look):
+            if [look.x.shape, look.theta.shape, look.y.shape] != sizes:
+                raise ValueError(f"x, theta and y of a look must have the shapes {sizes}")
+        self.looks = self.host.looks(self.problem, self.kernels, *self.start, snapshot.get("state"))
 
     def advance(self) -> Look:
         """One step; its time is the method's own, without what was compiled for it."""
@@ -143,7 +210,7 @@ class HostRun(Run):
         with np.errstate(all="ignore"):  # NaN and infinity become a Status
             look = next(self.looks)
         self.seconds += time.perf_counter() - clock - (watch().seconds - compiling)
-        self.estimates.append(trace_row(look.k, self.seconds, look, look.counts))
+        self.history.estimates.add(look.k, self.seconds, look, look.counts)
         return look
 
     def move_to(self, look: Look) -> None:
@@ -151,6 +218,7 @@ class HostRun(Run):
         # what is recorded regularly needs no other best
         if look.gap <= self.best.gap or not self.sparse:
             self.best = look
+        self.times = {self.best.k: self.times.get(self.best.k, self.seconds), look.k: self.seconds}
         self.bar.show(look.k, look.gap)
 
     def record(self, look: Look) -> Record:
@@ -167,35 +235,33 @@ class HostRun(Run):
         return None if certificate is None else self._keep(look, certificate)
 
     def finish(self) -> None:
-        known = {record.k for record in self.records}
+        known = set(self.history.certified.rows()[:, K])
         # a run that did not succeed also shows the place that seemed best
         better = self.status is not Status.CERTIFIED and self.best.gap < 0.9 * self.look.gap
         if better and self.best.k not in known:
             self.record(self.best)
         if self.look.k not in known:
             self.record(self.look)
-        self.records.sort(key=lambda record: record.k)
 
     def _keep(self, look: Look, certificate: Certificate) -> Record:
-        seconds = next((row["seconds"] for row in reversed(self.estimates) if row["k"] == look.k), 0.0)
-        return self.keep(look.k, seconds, self.kernels.point(look.x, look.theta, look.y), certificate, look.counts)
+        point = self.kernels.point(look.x, look.theta, look.y)
+        return self.keep(look.k, self.times[look.k], point, certificate, look.counts)
 
 
-def run_hosts(runs: Sequence[HostRun], limits: Limits) -> None:
+def run_hosts(runs: Sequence[HostRun], limits: Limits, checkpoints: Checkpoints | None = None) -> None:
     """All runs to their ends, in turns: when time is over, every start has had its share."""
-    under_way = [_steps(run, limits) for run in runs]
+    under_way = [_steps(run, i, limits, checkpoints) for i, run in enumerate(runs)]
     while under_way:
         # a generator that yields fewer than it was asked for has ended
         under_way = [steps for steps in under_way if sum(1 for _ in islice(steps, TURN)) == TURN]
 
 
-def _steps(run: HostRun, limits: Limits) -> Iterator[None]:
+def _steps(run: HostRun, number: int, limits: Limits, checkpoints: Checkpoints | None) -> Iterator[None]:
     """A run to its end, a step at a time; run.status tells how it ended."""
-    # with much data a certificate of the start costs as much as many steps, and tells what the first step tells
-    skip = limits.sparse and limits.callback is None and run.kernels.heavy
-    run.status = limits.status(0, 0.0, record=None if skip else run.record(run.look))
-    ceiling = DIVERGENCE
+    run.begin(limits)
     while run.status is None:
+        if checkpoints is not None and run.at_rest and checkpoints.due(number):
+            checkpoints.keep({number: run.snapshot()})
         try:
             look = run.advance()
         except NotStronglyConvex:
@@ -203,14 +269,14 @@ def _steps(run: HostRun, limits: Limits) -> Iterator[None]:
             return
         size = _magnitude(look)
         if look.k == 1 and np.isfinite(size):  # the first step solves the lower level: the scale of theta and w
-            ceiling = max(ceiling, DIVERGENCE * size)
+            run.ceiling = max(run.ceiling, DIVERGENCE * size)
         if not np.isfinite(look.gap + look.value):
             size = np.nan
         record = None
-        if np.isfinite(size) and size <= ceiling:
+        if np.isfinite(size) and size <= run.ceiling:
             run.move_to(look)
             record = _record(run, look, limits)
-        run.status = limits.status(look.k, size, ceiling, record, run.idle)
+        run.status = limits.status(look.k, size, run.ceiling, record, run.idle)
         yield
 
 

@@ -1,5 +1,6 @@
 """Result, Trace, Status: what solve gives back."""
 
+import os
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -8,8 +9,10 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.certificate import Certificate
-from bisaddle.methods.base import Counts, Look, Method
+from bisaddle.methods.base import Counts, Method
 from bisaddle.problem import Point
+from bisaddle.run import container
+from bisaddle.run.plain import Reader, Writer
 
 
 class Status(Enum):
@@ -60,6 +63,10 @@ class Record(NamedTuple):
     counts: Counts
 
 
+# certified rows of a trace, and estimated ones; it is even
+MOST_ROWS = 4096
+
+
 class Trace(eqx.Module):
     """The history of a run; every column is a NumPy array.
 
@@ -67,6 +74,8 @@ class Trace(eqx.Module):
     estimated: True in rows between records, where a method driven from the host reports its own gaps and value. These
     are not certified, and the other certificate columns are NaN there. `certified` has the remaining rows.
     gradients, hvps, cross_products, projections and lmos count the method's oracle calls up to step k.
+    A trace of certified or of estimated rows has up to 4096 of them. A longer one is thinned to 2048 and more: of every
+    two, four, eight, ... consecutive rows it keeps the one with the smallest gap; besides, the first and the last.
     """
 
     k: np.ndarray
@@ -109,20 +118,6 @@ class Trace(eqx.Module):
 
 # what a certificate tells; of these a method driven from the host knows its own gaps and value
 CERTIFICATE_COLUMNS = ("x_gap", "y_gap", "gap", "error_bound", "value", "worst_value", "lower_error", "violation")
-
-
-def trace_row(k: int, seconds: float, told: Certificate | Look, counts: Counts) -> dict[str, Any]:
-    """A row of the trace, from a certificate or from what a method says of itself."""
-    numbers = {name: float(getattr(told, name, np.nan)) for name in CERTIFICATE_COLUMNS}
-    return {"k": k, "seconds": seconds, "estimated": isinstance(told, Look), **numbers, **counts._asdict()}
-
-
-def trace_of(records: list[Record], estimates: list[dict[str, Any]]) -> Trace:
-    """The records, and between them the rows that the method has told of itself."""
-    recorded = {record.k for record in records}
-    rows = [trace_row(record.k, record.seconds, record.certificate, record.counts) for record in records]
-    rows = sorted([*rows, *(row for row in estimates if row["k"] not in recorded)], key=lambda row: row["k"])
-    return Trace(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
 
 
 class Result(eqx.Module):
@@ -168,6 +163,14 @@ class Result(eqx.Module):
 
         return plot_trace(self.trace.to_dict(), title=f"{self.method.name}: {self.status}", against=against, path=path)
 
+    def save(self, path: str | os.PathLike) -> None:
+        """Everything in one file, for bs.load_result: whole or not there, without pickle, with a checksum."""
+        from bisaddle.report.files import write
+
+        writer = Writer()
+        content = writer(self)
+        write(path, container.pack("result", content, writer.arrays))
+
     def __str__(self) -> str:
         compiling = f", after {self.compile_seconds:.2g} s of compiling" if self.compile_seconds >= 0.01 else ""
         lines = [f"{self.status}: {self.steps} steps in {self.seconds:.2g} s{compiling}", self.status.advice]
@@ -181,8 +184,29 @@ class Result(eqx.Module):
         return "\n".join(lines)
 
 
-def best_record(records: list[Record]) -> Record:
-    """The record with the smallest gap, error bound included; the last one if no gap is a number."""
-    # not the gap alone: a small gap with a large error bound is worth less than it seems
-    scores = np.array([record.certificate.gap + record.certificate.error_bound for record in records])
-    return records[int(np.nanargmin(scores))] if np.any(np.isfinite(scores)) else records[-1]
+def load_result(path: str | os.PathLike) -> Result:
+    """A Result from the file of result.save. Reading runs no code; what is not such a file is refused by ValueError.
+
+    Parts of x, theta and y that are modules or NamedTuples of your own need their classes imported; other nodes of your
+    own come back as lists of their leaves. Functions in the method are not in the file: to call them is an error.
+    """
+    from bisaddle.methods.base import public_methods
+
+    public_methods()  # whose classes the file may name
+    content, arrays = container.unpack(path, "result")
+    try:
+        found = Reader(arrays)(content)
+        if not _is_result(found):
+            raise ValueError(f"it holds no Result but a {type(found).__name__}, or one of wrong parts")
+        return found
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def _is_result(found: Any) -> bool:
+    kinds = {"point": Point, "certificate": Certificate, "last": Point, "trace": Trace, "method": Method}
+    kinds |= {"status": Status, "starts": tuple}
+    if not isinstance(found, Result) or not all(isinstance(getattr(found, name), kind) for name, kind in kinds.items()):
+        return False
+    lengths = {np.shape(column) for column in found.trace.to_dict().values()}
+    return len(lengths) == 1 and all(map(_is_result, found.starts))

@@ -1,7 +1,9 @@
 """solve: it owns compilation, blocks, the clock, stop rules, trace and status; a method owns one step."""
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +17,11 @@ from bisaddle.oracle.validate import as_number, check_key, check_problem_at, is_
 from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
 from bisaddle.run.blocks import BlockRun, run_blocks
+from bisaddle.run.checkpoint import EVERY, Checkpoints, Settings, read
 from bisaddle.run.interrupts import noted
 from bisaddle.run.loop import HostRun, Limits, Run, run_hosts
 from bisaddle.run.progress import Progress
-from bisaddle.run.result import Record, Result, Status, best_record, trace_of
+from bisaddle.run.result import Record, Result, Status
 from bisaddle.run.starts import best_result, moved_into, start_points
 from bisaddle.trees import Number
 
@@ -43,6 +46,8 @@ def solve(
     check: bool = False,
     starts: int | np.integer | None = None,
     key: Any = None,
+    checkpoint: str | os.PathLike | Checkpoints | None = None,
+    checkpoint_every: Number = EVERY,
 ) -> Result:
     """Run a method until the certificate says that the point is stationary, or a limit says stop.
 
@@ -59,12 +64,14 @@ def solve(
     starts, key: run from this many starts, in turns, and return the certified point with the lowest worst value;
     Result.starts has all results. The first start is `start`; the second sets the parts of x that lie in boxes to nine
     tenths of their range; the others are drawn with the key (jax.random.key(seed)).
+    checkpoint, checkpoint_every: a file in which the run is kept every so many seconds, and when it ends, also by
+    Ctrl-C or SIGTERM; bs.resume goes on from it. The one before is kept as well, in checkpoint.previous. A file that is
+    there already is refused, and so is one that another run is using.
     """
     began = time.perf_counter()
     require_concrete("solve", problem, start)
     _check_limits(tol, max_steps, max_seconds, every, starts, key)
     _check_choices(callback, progress, check)
-    deadline = None if max_seconds is None else began + float(max_seconds)
     if check:
         from bisaddle.theory.assumptions import quick_check  # seldom used, and slow to load
 
@@ -86,33 +93,109 @@ def solve(
     max_steps, sparse = int(max_steps), every is None
     every = int(every or max(1, min(MOST_STEPS_BETWEEN, max_steps // 100)))
     tol = None if tol is None else float(tol)
+    max_seconds = None if max_seconds is None else float(max_seconds)
+    gap = (measure, float(sigma), float(tau))
+    settings = Settings(tol, max_steps, max_seconds, every, sparse, *gap, starts is not None, max_steps)
+    if checkpoint is not None and not isinstance(checkpoint, Checkpoints):
+        checkpoint = Checkpoints(checkpoint, checkpoint_every)
+    points = lambda: [start] if starts is None else start_points(problem, start, int(starts), key)
+    return _solved(problem, method, points, settings, began, watch, callback, progress, checkpoint)
+
+
+def resume(
+    path: str | os.PathLike,
+    problem: Problem,
+    method: Method | None = None,
+    *,
+    max_steps: int | np.integer | None = None,
+    max_seconds: Number | None = None,
+    callback: Callable[[Record], Any] | None = None,
+    progress: bool | None = None,
+    checkpoint_every: Number = EVERY,
+) -> Result:
+    """Go on with a run from its checkpoint: the result is, bit by bit, that of a run that was never stopped.
+
+    Only its seconds differ, and callback may see a record again: the last moments before the stop are repeated. The
+    machine and the versions must be the same for that. problem: the same as then; another one is refused, with the
+    first difference. method: needed if it holds functions, such as a sampler's; else the file has it.
+    max_steps: to raise or lower it; None leaves it. max_seconds: from this call on. The run is kept in the same file.
+    """
+    began = time.perf_counter()
+    kept = read(path)
+    settings = replace(
+        kept.settings,
+        max_steps=kept.settings.max_steps if max_steps is None else max_steps,
+        max_seconds=None if max_seconds is None else float(max_seconds),
+    )
+    _check_limits(settings.tol, settings.max_steps, settings.max_seconds, settings.every, None, None)
+    check_measure(settings.measure, settings.sigma, settings.tau)
+    require_concrete("resume", problem, kept.starts[0])
+    kept.check_problem(path, problem)
+    method = kept.method_for(path, method)
+    watch = Watch()
+    try:
+        with watched(watch):
+            for start in kept.starts:
+                check_problem_at(problem, start)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: its start does not fit the problem: {error}") from error
+    method.check(problem)
+    check_oracles(problem, settings.measure)
+    checkpoints = Checkpoints.after(path, checkpoint_every, kept.note)
+    points = lambda: kept.starts
+    return _solved(problem, method, points, settings, began, watch, callback, progress, checkpoints, kept.runs)
+
+
+def _solved(
+    problem: Problem,
+    method: Method,
+    points: Callable[[], list[Point]],
+    settings: Settings,
+    began: float,
+    watch: Watch,
+    callback: Callable[[Record], Any] | None,
+    progress: bool | None,
+    checkpoints: Checkpoints | None,
+    snapshots: list | None = None,
+) -> Result:
+    """Runs from the points to their ends. snapshots: where they stand already."""
+    deadline = None if settings.max_seconds is None else began + settings.max_seconds
     problem = replace(problem, data=on_device(problem.data))  # once for all that follows
     with (
-        Progress(progress, method.name, max_steps) as bar,
+        nullcontext() if checkpoints is None else checkpoints.held(fresh=snapshots is None),
+        Progress(progress, method.name, settings.max_steps) as bar,
         watched(watch),
         one_blas_thread(),
     ):
         watch.say = bar.compiling
-        certifier = Certifier(problem, Kernels(problem, start), measure, sigma, tau, -np.inf if tol is None else tol)
-        points = [start] if starts is None else start_points(problem, start, int(starts), key)
-        runs, run_all = _runs(problem, method, points, certifier, bar, sparse)
-        limits = Limits(max_steps, every, tol, deadline, callback, sparse)
+        starts = points()
+        if checkpoints is not None:
+            checkpoints.about(problem, method, starts, settings)
+        kernels, tol = Kernels(problem, starts[0]), settings.tol
+        below = -np.inf if tol is None else tol
+        certifier = Certifier(problem, kernels, settings.measure, settings.sigma, settings.tau, below)
+        runs, run_all = _runs(problem, method, starts, certifier, bar, settings.sparse)
+        if checkpoints is not None:
+            checkpoints.restore(runs, snapshots or [])
         watch.deadline = deadline  # from here on there is something to give back
+        limits = Limits(
+            settings.max_steps, settings.every, tol, deadline, callback, settings.sparse, horizon=settings.horizon
+        )
         try:
-            with noted() as interrupt:
-                run_all(runs, replace(limits, interrupt=interrupt))
+            with noted(terminate=checkpoints is not None) as interrupt:
+                run_all(runs, replace(limits, interrupt=interrupt), checkpoints)
         except (KeyboardInterrupt, OutOfTime) as stop:
             for run in runs:
                 interrupted = Status.INTERRUPTED if isinstance(stop, KeyboardInterrupt) else Status.MAX_SECONDS
                 run.status = run.status or interrupted
         watch.deadline = None  # what was found gets its certificate, however late it is
         results = [_result(run, limits, watch) for run in runs]
-    return results[0] if starts is None else best_result(results)
+    return best_result(results) if settings.several else results[0]
 
 
 def _runs(
     problem: Problem, method: Method, points: list[Point], certifier: Certifier, bar: Progress, sparse: bool
-) -> tuple[Sequence[Any], Callable[[Sequence[Any], Limits], None]]:
+) -> tuple[Sequence[Any], Callable[[Sequence[Any], Limits, Checkpoints | None], None]]:
     """A run from every point, and what takes them all to their ends."""
     if isinstance(method, HostMethod):
         return [HostRun(problem, method, point, certifier, bar, sparse) for point in points], run_hosts
@@ -121,18 +204,18 @@ def _runs(
 
 def _result(run: Run, limits: Limits, watch: Watch) -> Result:
     run.finish()
-    best = best_record(run.records)
-    status = run.status or Status.MAX_STEPS
+    last = run.history.last
+    assert last is not None
+    best = run.history.best or last
+    status, certificate = run.status or Status.MAX_STEPS, best.certificate
     if status is not Status.CERTIFIED:  # looked at as closely as one that is
-        full = run.certifier.certificate(*run.certifier.kernels.flat(best.point), below=np.inf)
-        place = run.records.index(best)
-        best = run.records[place] = best._replace(certificate=full)
-        status = limits.ending(status, full)
+        certificate = run.certifier.certificate(*run.certifier.kernels.flat(best.point), below=np.inf)
+        status = limits.ending(status, certificate)
     return Result(
         point=best.point,
-        certificate=run.certifier.with_free_parts(best.point, best.certificate),
-        last=run.records[-1].point,
-        trace=trace_of(run.records, run.estimates),
+        certificate=run.certifier.with_free_parts(best.point, certificate),
+        last=last.point,
+        trace=run.history.trace(),
         method=run.method,
         status=status,
         seconds=run.seconds,

@@ -206,7 +206,20 @@ class Space:
             part = Part(block) if "project" in block.capabilities else Atoms(x[in_x])
             self.blocks.append(Block(block, part, in_x, slice(end, end + part.size)))
             end += part.size
-        self.lmos = sum(isinstance(block.part, Atoms) for block in self.blocks)
+        self.lmos = len(self._grown())
+
+    def atoms(self) -> list[tuple[Vector, Vector]]:
+        """(rows, used) of the blocks that have atoms: all in which the space changes from step to step."""
+        return [(part.rows, part.used) for part in self._grown()]
+
+    def restore(self, atoms: list[tuple[Vector, Vector]]) -> None:
+        for part, (rows, used) in zip(self._grown(), atoms, strict=True):
+            if rows.shape != part.rows.shape or used.shape != part.used.shape:
+                raise ValueError(f"atoms of shape {part.rows.shape} are needed, found {rows.shape}")
+            part.rows, part.used = rows, used
+
+    def _grown(self) -> list[Atoms]:
+        return [block.part for block in self.blocks if isinstance(block.part, Atoms)]
 
     def first(self, x: Vector) -> Vector:
         """The coordinates of the x that the space was made with."""

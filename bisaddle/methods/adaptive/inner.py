@@ -3,7 +3,8 @@
 `Solver` does it; `Recall` says where a solve begins, `Inverse` preconditions it.
 """
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -65,6 +66,19 @@ class Solver:
         self.inverse = Inverse(kernels)
         entries = kernels.x.size + kernels.y.size + 2 * kernels.theta.size
         self.recall = Recall() if kernels.has_lower and Recall.fits(entries) else None
+
+    def state(self) -> "SolverState":
+        """What later evaluations depend on, as it is now."""
+        excess, matrices = self.inverse.excess, np.asarray(self.inverse.matrices)
+        return SolverState(*deepcopy((self.cost, self.recall)), excess, matrices)
+
+    def restore(self, state: "SolverState") -> None:
+        if state.matrices.shape != self.kernels.identity.shape:
+            raise ValueError(
+                f"matrices of shape {self.kernels.identity.shape} are needed, found {state.matrices.shape}"
+            )
+        self.cost, self.recall, self.inverse.excess, _ = state
+        self.inverse.matrices = jax.device_put(state.matrices)
 
     def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
         """theta and w at the start, roughly, and the gradient in x there. known: mu_g, or None."""
@@ -232,11 +246,14 @@ class Solver:
         return y, upper, L_y
 
 
+@dataclass
 class Recall:
     """The last evaluations, the newest first, a row each: inputs (x, y), and theta and w found for them."""
 
-    def __init__(self) -> None:
-        self.filled = 0
+    filled: int = 0
+    inputs: Vector = field(default_factory=lambda: np.zeros((0, 0)))
+    theta: Vector = field(default_factory=lambda: np.zeros((0, 0)))
+    w: Vector = field(default_factory=lambda: np.zeros((0, 0)))
 
     @staticmethod
     def fits(entries: int) -> bool:
@@ -267,6 +284,15 @@ class Recall:
             return answers[0].copy()
         weights = affine_weights(known[1:] - known[0], given - known[0])
         return answers[0] + weights @ (answers[1:] - answers[0])
+
+
+class SolverState(NamedTuple):
+    """What a Solver remembers from one evaluation to the next."""
+
+    cost: Cost
+    recall: Recall | None
+    excess: float
+    matrices: Vector
 
 
 def affine_weights(steps: Vector, step: Vector) -> Vector:

@@ -20,15 +20,16 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
 
 from collections import deque
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Pair, Space, face_direction, far, farthest
-from bisaddle.methods.adaptive.inner import Inner, Solver
+from bisaddle.methods.adaptive.inner import Inner, Solver, SolverState
 from bisaddle.methods.base import EITHER, About, HostMethod, Look
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Kernels, Vector
@@ -71,8 +72,16 @@ class Adaptive(HostMethod):
         reference="AYH25",
     )
 
-    def looks(self, problem: Problem, kernels: Kernels, x: Vector, theta: Vector, y: Vector) -> Iterator[Look]:
-        yield from Search(problem, kernels, x, theta, y, float(self.tol)).looks()
+    resumable: ClassVar[bool] = True
+
+    def looks(
+        self, problem: Problem, kernels: Kernels, x: Vector, theta: Vector, y: Vector, state: Any = None
+    ) -> Iterator[Look]:
+        search = Search(kernels, x)
+        if state is None:
+            return search.from_start(theta, y, problem.constants.mu_g, float(self.tol))
+        search.restore(state)
+        return search.looks()
 
 
 def _as_tol(value) -> Leaf:
@@ -210,22 +219,25 @@ def shorter(here: Place, trial: Place, expected: float) -> float:
 class Search:
     """One run. here: the last accepted place; gaps: at the last measure; k: evaluations of f_mu so far."""
 
-    def __init__(self, problem: Problem, kernels: Kernels, x: Vector, theta: Vector, y: Vector, tol: float):
-        self.kernels, self.solver, self.space = kernels, Solver(kernels), Space(kernels.x_set, x)
-        inner, Gx = self.solver.begin(x, theta, y, problem.constants.mu_g)
-        mu = 1.0 if kernels.y_set is None else first_weight(self.solver, x, inner, Gx)
-        self.here = Place(self.space.first(x), x, inner, 0.0, Gx, self.space.pull(Gx))
-        self.gaps = Gaps(np.inf, np.inf, np.inf, np.inf)
-        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu, mu), Descent()
+    def __init__(self, kernels: Kernels, x: Vector):
+        self.x, self.kernels, self.solver, self.space = x, kernels, Solver(kernels), Space(kernels.x_set, x)
         self.k = 0
 
-    def looks(self) -> Iterator[Look]:
-        """One Look after every evaluation of f_mu."""
+    def from_start(self, theta: Vector, y: Vector, mu_g: Any, tol: float) -> Iterator[Look]:
+        """The first Look, and all others. mu_g: as known, or None."""
+        x = self.x
+        inner, Gx = self.solver.begin(x, theta, y, mu_g)
+        mu = 1.0 if self.kernels.y_set is None else first_weight(self.solver, x, inner, Gx)
+        self.here = Place(self.space.first(x), x, inner, 0.0, Gx, self.space.pull(Gx))
+        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu, mu), Descent()
         self._evaluate_centre()
         self.descent.tau = min(1.0, 1 / max(float(np.max(np.abs(self.here.Gz))), const.TINIEST))
+        yield self._measured()
+        yield from self.looks()
+
+    def looks(self) -> Iterator[Look]:
+        """One Look after every further evaluation of f_mu."""
         while True:
-            self._measure()
-            yield self._look()
             gaps, target = self.gaps, self.aim.target
             stationary = gaps.x <= const.STATIONARY * max(gaps.shift, const.STATIONARY_TARGET * target)
             if gaps.both <= target:
@@ -235,6 +247,29 @@ class Search:
                 self._evaluate_centre()
             else:
                 yield from self._line_search()
+            yield self._measured()
+
+    def state(self) -> "SearchState":
+        """All that the next step depends on, as it is now."""
+        own = (self.k, self.here, self.gaps, self.aim, self.centre, self.descent)
+        return SearchState(*deepcopy(own), self.solver.state(), self.space.atoms())
+
+    def restore(self, state: "SearchState") -> None:
+        if not isinstance(state, SearchState):
+            raise ValueError(f"the state of an Adaptive is needed, given {type(state).__name__}")
+        self.k, self.here, self.gaps, self.aim, self.centre, self.descent, solver, atoms = state
+        self.solver.restore(solver)
+        self.space.restore(atoms)
+        z, x, inner = self.here.z, self.here.x, self.here.inner
+        sizes = [part.size for part in (z, x, inner.theta, inner.y)]
+        needed = [self.space.first(x).size, self.x.size, self.kernels.theta.size, self.kernels.y.size]
+        if sizes != needed:
+            raise ValueError(f"z, x, theta and y of the sizes {needed} are needed, found {sizes}")
+
+    def _measured(self) -> Look:
+        """Between two steps: the only looks from which a run can be taken up again."""
+        self._measure()
+        return self._look()._replace(state=self.state)
 
     def _look(self) -> Look:
         here, gaps, y_set = self.here, self.gaps, self.kernels.y_set
@@ -340,6 +375,19 @@ class Search:
                 yield self._look()
         self.centre.age = const.STALE  # another mu may help
         descent.tau *= const.TAU_AFTER_FAILURE
+
+
+class SearchState(NamedTuple):
+    """What a Search remembers from one step to the next."""
+
+    k: int
+    here: Place
+    gaps: Gaps
+    aim: Aim
+    centre: Centre
+    descent: Descent
+    solver: SolverState
+    atoms: list[tuple[Vector, Vector]]
 
 
 def first_weight(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> float:

@@ -1,0 +1,80 @@
+"""bisaddle resume."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bisaddle.cli import outputs
+from bisaddle.cli.errors import DATA, Failure
+from bisaddle.cli.options import (
+    checkpoint_every_option,
+    compile_cache_option,
+    json_option,
+    max_seconds_option,
+    out_options,
+    precision_of,
+    problem_option,
+)
+from bisaddle.cli.problems import build, trusted
+from bisaddle.cli.solving import leave, watched
+from bisaddle.cli.stepping import method_named
+
+# what `method_named` and the screen are told again
+NEEDED = {"tol": float, "max_steps": int, "method": str, "steps": list, "nu": float | None, "precision": int}
+
+
+@click.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--max-steps", type=click.IntRange(1, 2**31 - 1), help="Steps at most. [default: as it was]")
+@max_seconds_option
+@problem_option
+@click.option("--data-dir", type=click.Path(path_type=Path), help="One more folder to look for the data file in.")
+@out_options
+@checkpoint_every_option
+@compile_cache_option
+@json_option
+def resume(checkpoint: Path, problem: str | None, data_dir: Path | None, **options: Any) -> None:
+    """Go on with a run of `solve --checkpoint`, to the result that it would have had without the stop.
+
+    The data file is looked for at its old place, beside the checkpoint and in --data-dir; its checksum must be the
+    same. A Python file that the checkpoint names is run only if its checksum is the same too, or --problem names it.
+
+    \b
+    Example: bisaddle resume run.ckpt --out result.json
+    """
+    from bisaddle.run.solve import resume as resumed
+
+    outputs.check(options["out"], checkpoint)
+    specification, settings = _noted(checkpoint)
+    bits = settings["precision"]
+    with precision_of(bits):
+        folders = [checkpoint.absolute().parent, *([data_dir] if data_dir else [])]
+        built, specification = build(trusted(specification, problem, folders), folders)
+        tol, nu, steps = settings["tol"], settings["nu"], tuple(settings["steps"])
+        method = method_named(settings["method"], built.problem, built.start, tol, settings["max_steps"], steps, nu)
+        limits = {key: options[key] for key in ("max_steps", "max_seconds", "checkpoint_every")}
+        options |= {"tol": tol, "checkpoint": checkpoint, "precision": bits}
+        options["max_steps"] = options["max_steps"] or settings["max_steps"]
+        result = watched(partial(resumed, checkpoint, built.problem, method, **limits), built, method, options)
+        settings |= {key: options[key] for key in ("max_steps", "max_seconds")}
+        leave(result, built, specification, settings, options)
+
+
+def _noted(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `solve` was given: the specification of the problem, and its settings."""
+    from bisaddle.run.checkpoint import read
+
+    try:
+        with precision_of(64):
+            note = read(checkpoint).note
+    except OSError as error:
+        why = error.strerror or error
+        raise Failure(f"{checkpoint} cannot be read ({why}); a file of `solve --checkpoint` is needed", DATA) from error
+    except ValueError as error:
+        raise Failure(str(error), DATA) from error
+    sound = isinstance(note, list) and len(note) == 2 and all(isinstance(part, dict) for part in note)
+    if not sound or any(not isinstance(note[1].get(name), kind) for name, kind in NEEDED.items()):
+        raise Failure(f"{checkpoint} does not say what `solve` was given; go on with bs.resume in Python", DATA)
+    return note[0], note[1]

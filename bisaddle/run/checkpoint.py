@@ -1,0 +1,233 @@
+"""Checkpoints: the runs of a solve in one file, from which they go on bit by bit as if they had never stopped.
+
+What is kept is always from between two blocks, or two steps, that the whole run would have made too. A run that is
+taken up again repeats the little that came after it.
+"""
+
+import os
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bisaddle.methods.base import HostMethod, Method
+from bisaddle.problem import Point, Problem
+from bisaddle.run import container
+from bisaddle.run.plain import Reader, Writer, described, difference
+from bisaddle.trees import Number
+
+try:
+    import fcntl
+except ImportError:  # there is no such lock on Windows
+    fcntl = None
+
+# seconds between two checkpoints
+EVERY = 60.0
+# seconds between two looks at where the runs stand, so that little is lost when one is asked to stop
+BETWEEN_LOOKS = 0.1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run was asked for. several: from several starts; horizon: max_steps of the run that began.
+
+    The programs are compiled for the horizon, so that raising max_steps changes no digit.
+    """
+
+    tol: float | None
+    max_steps: int
+    max_seconds: float | None
+    every: int
+    sparse: bool
+    measure: str
+    sigma: float
+    tau: float
+    several: bool
+    horizon: int
+
+
+class Checkpoints:
+    """The file of one solve: `keep` is told where the runs stand, and writes it down every so many seconds.
+
+    path.previous is the checkpoint before. note: JSON of the caller's own, kept with it. While `held`, no other process
+    can write to the file. good: whether the file, if it is there, is worth keeping.
+    """
+
+    def __init__(self, path: str | os.PathLike, every: Number = EVERY, note: Any = None):
+        if not isinstance(path, str | os.PathLike):
+            raise ValueError(f"checkpoint must be the name of a file, given {type(path).__name__}")
+        if not isinstance(every, int | float | np.number) or not every >= 0:
+            raise ValueError(f"checkpoint_every must be a number of seconds >= 0, given {every!r}")
+        self.path, self.every, self.note = Path(path), float(every), note
+        self.previous = self.path.with_name(f"{self.path.name}.previous")
+        self.head: Kept | None = None
+        self.runs: dict[int, Any] = {}
+        self.looked: dict[int, float] = {}
+        self.written, self.count, self.unwritten = -float("inf"), 0, False
+        self.good = True
+
+    @classmethod
+    def after(cls, path: str | os.PathLike, every: Number, note: Any) -> "Checkpoints":
+        """Of a run that goes on from this file; from FILE.previous it goes on in FILE, which is then no good."""
+        path = Path(path)
+        home = cls(path.with_name(path.name.removesuffix(".previous")), every, note)
+        home.good = home.path == path
+        return home
+
+    @contextmanager
+    def held(self, fresh: bool) -> Iterator[None]:
+        """with held(fresh): nobody else has the file. fresh: a file that is there already is refused."""
+        from bisaddle.report.files import check_writable
+
+        check_writable(self.path)
+        with self._locked():
+            if fresh and (self.path.exists() or self.previous.exists()):
+                there = self.path if self.path.exists() else self.previous
+                raise ValueError(f"{there} is there already; go on with bs.resume, or remove it, or use another name")
+            for left in self.path.parent.glob(f".{self.path.name}.*"):  # by a process that was killed
+                left.unlink(missing_ok=True)
+            try:
+                yield
+            finally:
+                if self.unwritten:
+                    self._write()
+
+    def about(self, problem: Problem, method: Method, starts: Sequence[Point], settings: Settings) -> None:
+        """What stays the same for all of the run."""
+        from bisaddle.report.files import versions
+
+        if isinstance(method, HostMethod) and not method.resumable:
+            raise ValueError(f"{method.name} is not resumable, and so has no checkpoints; leave checkpoint out")
+        found = versions("bisaddle", "python", "jax", "jaxlib", "numpy")
+        self.head = Kept(described(problem), described(method), method, list(starts), settings, [], self.note, found)
+        self.count = len(starts)
+
+    def restore(self, runs: Sequence[Any], snapshots: list) -> None:
+        """Put the runs where they stood; ValueError if a snapshot does not fit."""
+        try:
+            for run, snapshot in zip(runs, snapshots, strict=False):
+                run.restore(snapshot)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(f"{self.path} does not fit the problem and the method: {error}") from error
+
+    def due(self, i: int = 0) -> bool:
+        """Whether it is time to keep where run i stands."""
+        return time.perf_counter() - self.looked.get(i, -float("inf")) >= min(BETWEEN_LOOKS, self.every)
+
+    def keep(self, runs: dict[int, Any]) -> None:
+        """Where these runs stand, by their numbers."""
+        now = time.perf_counter()
+        self.runs |= runs
+        self.looked |= dict.fromkeys(runs, now)
+        self.unwritten = len(self.runs) == self.count
+        if self.unwritten and now - self.written >= self.every:
+            self._write()
+
+    def _write(self) -> None:
+        """A disk that is full now may not be so later: the run goes on, and the last checkpoint stays."""
+        from bisaddle.report.files import sync_folder, write
+
+        assert self.head is not None
+        writer = Writer()
+        content = writer(replace(self.head, runs=[self.runs[i] for i in range(self.count)]))
+        beside = self.path.with_name(f".{self.path.name}.new")
+        try:
+            write(beside, container.pack("checkpoint", content, writer.arrays))
+            if self.good:
+                self._keep_previous()
+            self.good = True
+            os.replace(beside, self.path)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            why = error.strerror or error
+            warnings.warn(f"no checkpoint was written to {self.path}: {why}; the run goes on", RuntimeWarning, 2)
+        self.written, self.unwritten = time.perf_counter(), False
+
+    def _keep_previous(self) -> None:
+        if not self.path.exists():
+            return
+        beside = self.path.with_name(f".{self.path.name}.old")
+        try:
+            os.link(self.path, beside)  # so that there is a file of that name at all times
+            os.replace(beside, self.previous)
+        except OSError:  # not every file system has links
+            os.replace(self.path, self.previous)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The lock is the process's: it is gone when the process is, however it ended."""
+        if fcntl is None:
+            yield
+            return
+        place = self.path.with_name(f"{self.path.name}.lock")
+        with open(place, "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                mine = place.exists() and os.path.samestat(os.fstat(file.fileno()), place.stat())
+            except BlockingIOError:
+                mine = False
+            if not mine:  # held by another, or just given up by one
+                raise ValueError(f"{self.path} is in use by another run; wait for it, or use another file")
+            try:
+                yield
+            finally:
+                place.unlink(missing_ok=True)
+
+
+@dataclass
+class Kept:
+    """What a checkpoint holds. problem_parts, method_parts: as `described`; absent: functions that the method had."""
+
+    problem_parts: dict[str, str]
+    method_parts: dict[str, str]
+    method: Method
+    starts: list[Point]
+    settings: Settings
+    runs: list[dict[str, Any]]
+    note: Any
+    versions: dict[str, str | None]
+    absent: list[str] = field(default_factory=list)
+
+    def check_problem(self, path: str | os.PathLike, problem: Problem) -> None:
+        if found := difference(self.problem_parts, described(problem)):
+            raise ValueError(f"the problem is not that of {path}: {found}")
+
+    def method_for(self, path: str | os.PathLike, given: Method | None) -> Method:
+        """The method of the file, or the same one as given: only that has its functions."""
+        if given is None and self.absent:
+            names = ", ".join(self.absent)
+            raise ValueError(
+                f"the method of {path} holds functions ({names}), and a file cannot; use bs.resume(path, problem, "
+                "method) with the same method"
+            )
+        if given is not None and (found := difference(self.method_parts, described(given))):
+            raise ValueError(f"the method is not that of {path}: {found}")
+        return self.method if given is None else given
+
+
+def read(path: str | os.PathLike) -> Kept:
+    """A checkpoint; if it cannot be read, ValueError that names the one before, where there is one."""
+    from bisaddle.methods.base import public_methods
+
+    public_methods()  # whose classes the file may name
+    path = Path(path)
+    try:
+        content, arrays = container.unpack(path, "checkpoint")
+        reader = Reader(arrays)
+        kept = reader(content)
+        if not isinstance(kept, Kept) or not kept.starts or len(kept.starts) != len(kept.runs):
+            raise ValueError("it holds no runs, or not all of them")
+        if not reader.absent and (found := difference(kept.method_parts, described(kept.method))):
+            raise ValueError(f"its method is not the one that it describes: {found}")
+        kept.absent = reader.absent
+        return kept
+    except ValueError as error:
+        previous = path.with_name(f"{path.name}.previous")
+        instead = f"; the checkpoint before it is {previous}" if previous.is_file() else ""
+        words = str(error) if str(path) in str(error) else f"{path} is damaged: {error}"
+        raise ValueError(words + instead) from error
