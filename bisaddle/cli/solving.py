@@ -20,6 +20,7 @@ from bisaddle.cli.options import (
 )
 from bisaddle.cli.problems import Built, build, function_specification
 from bisaddle.cli.stepping import method_named
+from bisaddle.report.files import finite
 from bisaddle.report.sentences import certificate_document, certificate_sentence
 
 PARTIAL = Path("bisaddle-partial.json")
@@ -105,13 +106,14 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option("--tol", type=above_zero, help="The gap to be met. [default: that of the result]")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="One more folder to look for the data file in.")
+@click.option("--audit", is_flag=True, help="Check the point a second time, by a slow and independent computation.")
 @compile_cache_option
 @json_option
-def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: bool) -> None:
+def certify(result: Path, tol: float | None, data_dir: Path | None, audit: bool, as_json: bool) -> None:
     """Rebuild the problem of a RESULT of `solve --out` and compute its certificate again, in float64.
 
     The data file is looked for at its old place, beside the result and in --data-dir; its checksum must be the same.
-    Exit code 1 if the gap, error bound included, is above the tolerance.
+    Exit code 1 if the gap, error bound included, is above the tolerance, or if the audit does not agree.
 
     \b
     Example: bisaddle certify result.json
@@ -129,13 +131,19 @@ def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: boo
             name: documents.tree_from(document["point"].get(name), getattr(built.start, name), name)
             for name in ("x", "theta", "y")
         }
-        fresh = certified(built.problem, Point(**parts), measure=old["measure"], sigma=old["sigma"], tau=old["tau"])
+        point, settings = Point(**parts), {name: old[name] for name in ("measure", "sigma", "tau")}
+        fresh = certified(built.problem, point, **settings)
+        second = _audited(built, point, settings) if audit else None
         limit = float(document["settings"]["tol"] if tol is None else tol)
         within = fresh.within(limit)
         new = certificate_document(fresh, old["sigma"], old["tau"])
     sentence = certificate_sentence(new)
+    agrees = second is None or second.agrees_within(limit)
     if as_json:
-        screen.show_json({"certificate": new, "recorded": old, "tol": limit, "within": within, "sentence": sentence})
+        document = {"certificate": new, "recorded": old, "tol": limit, "within": within, "sentence": sentence}
+        if second is not None:
+            document["audit"] = _audit_document(second) | {"agrees": agrees}
+        screen.show_json(document)
     else:
         click.echo(f"{built.words}; float64")
         rows = [(words, _exact(old.get(name)), _exact(new[name])) for name, words in WORDS.items()]
@@ -145,7 +153,9 @@ def certify(result: Path, tol: float | None, data_dir: Path | None, as_json: boo
         click.echo(
             f"{'CERTIFIED' if within else 'NOT CERTIFIED'}: the gap, error bound included, is {verdict} {limit:g}."
         )
-    if not within:
+        if second is not None:
+            click.echo(f"{second}\nThe audit {'agrees' if agrees else 'does NOT agree'} that it is at most {limit:g}.")
+    if not (within and agrees):
         raise click.exceptions.Exit(NOT_CONVERGED)
 
 
@@ -159,6 +169,19 @@ WORDS = {
     "lower_error": "distance to theta*(x)",
     "violation": "distance to X and Y",
 }
+
+
+def _audited(built: Built, point: Any, settings: dict[str, Any]) -> Any:
+    from bisaddle.auditing import audit
+
+    return audit(built.problem, point, **settings)
+
+
+def _audit_document(second: Any) -> dict[str, Any]:
+    numbers = ("gap", "x_gap", "y_gap", "hidden", "uncertainty", "value", "worst_value", "least_curvature", "violation")
+    words = ("measure", "strongly_convex", "mu_g_holds", "concave")
+    told = {name: getattr(second, name) for name in words} | {"notes": list(second.notes)}
+    return {name: finite(float(getattr(second, name))) for name in numbers} | told
 
 
 def _specification(ctx: click.Context, problem: str, file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
