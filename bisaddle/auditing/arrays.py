@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
+from bisaddle.auditing.extended import IS_WIDER, extended
 from bisaddle.auditing.textbook import Vector
 from bisaddle.problem import Point, Problem
 
@@ -51,8 +52,7 @@ class Several(NamedTuple):
     slopes: Vector
 
 
-@eqx.filter_jit
-def _gradients(functions: Functions, x: Any, theta: Any, y: Any, w: Any) -> tuple[Any, ...]:
+def _gradients_of(functions: Functions, x: Any, theta: Any, y: Any, w: Any) -> tuple[Any, ...]:
     f, (f_x, f_theta, f_y) = jax.value_and_grad(functions.upper, (0, 1, 2))(x, theta, y, functions.data)
     slope = cross = bend = None
     if functions.lower is not None:
@@ -61,6 +61,9 @@ def _gradients(functions: Functions, x: Any, theta: Any, y: Any, w: Any) -> tupl
         dot = lambda a: sum(jnp.vdot(u, v) for u, v in zip(jax.tree.leaves(a), jax.tree.leaves(w), strict=True))
         cross = jax.grad(lambda x: dot(along(x, theta)))(x)
     return tuple(ravel_pytree(part)[0] for part in (f, f_x, f_theta, f_y, slope, cross, bend))
+
+
+_gradients = eqx.filter_jit(_gradients_of)
 
 
 @eqx.filter_jit
@@ -109,17 +112,23 @@ class Arrays:
         return Gradients(*map(_as_numpy, _gradients(self._wide, *self._arguments(x, theta, y, w))))
 
     def rounding(self, x: Vector, theta: Vector, y: Vector, w: Vector) -> Gradients:
-        """How much rounding inside f and g may have changed the gradients: what float32 changes, scaled down.
+        """How much rounding inside f and g has changed the gradients: extended precision beside float64.
 
-        Where float32 over- or underflows this says more than it needs to, or infinity.
+        Where f or g have operations that NumPy does not know, or the machine no extended precision, also what float32
+        changes, scaled down; where that over- or underflows it is more than needed, or infinity.
         """
         fine = self.gradients(x, theta, y, w)
+        arguments = self._arguments(x, theta, y, w)
+        finer, everywhere = extended(_gradients_of, self._wide, *arguments)
+        change = lambda a, b: np.nan_to_num(_as_numpy(np.abs(a - b)), nan=np.inf)
+        direct = Gradients(*map(change, fine, finer))
+        if everywhere and IS_WIDER:
+            return direct
         with jax.enable_x64(False):
-            single = _cast((self.functions, *self._arguments(x, theta, y, w)), np.float32)
+            single = _cast((self.functions, *arguments), np.float32)
             coarse = map(_as_numpy, _gradients(*single))
         share = float(np.finfo(np.float64).eps / np.finfo(np.float32).eps)
-        change = lambda a, b: np.nan_to_num(share * np.abs(a - b), nan=np.inf)
-        return Gradients(*map(change, fine, coarse))
+        return Gradients(*(np.maximum(a, share * change(b, c)) for a, b, c in zip(direct, fine, coarse, strict=True)))
 
     def lower(self, x: Vector, theta: Vector) -> Lower:
         g, slope, hessian = _lower(self._wide, self.tree(0, x), self.tree(1, theta))
