@@ -1,10 +1,12 @@
 """audit(problem, point): the certificate once more, by other means."""
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from bisaddle.auditing.arrays import Arrays
 from bisaddle.auditing.lower import EPS, LowerSolution, Witness, solve_lower
@@ -18,6 +20,7 @@ MEASURES = ("projection", "lmo", "mixed")
 LARGEST = 5000
 # directions in which theta and w are disturbed to see what that does to the gradients
 DISTURBANCES = 4
+_ONE_AT_A_TIME = Lock()
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ def audit(problem: Problem, point: Point, *, measure: str | None = None, sigma: 
         able = problem.x_set.capabilities
         measure = "projection" if "project" in able else "lmo" if "lmo" in able else "mixed"
     _check(problem, point, measure, float(sigma), float(tau))
-    with jax.enable_x64(True), np.errstate(all="ignore"):
+    # threads of a small factorisation wait longer than they work; and their number is one for the whole process
+    with _ONE_AT_A_TIME, threadpool_limits(1, "blas"), jax.enable_x64(True), np.errstate(all="ignore"):
         return _audit(problem, point, measure, float(sigma), float(tau))
 
 

@@ -1,7 +1,8 @@
 """theta*(x) and v(x, y) by dense factorisations, with a look at the curvature of g on the way."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
@@ -12,6 +13,8 @@ from bisaddle.auditing.textbook import Vector
 EPS = float(np.finfo(np.float64).eps)
 NEWTON_STEPS = 100
 HALVINGS = 40
+# steps that are still taken after curvature that is not positive: the verdict stands, the rest is for the reader
+STEPS_AFTER = 5
 
 
 class Witness(NamedTuple):
@@ -56,14 +59,17 @@ class LowerSolution:
 
     def solve(self, right: Vector) -> Vector:
         """Hessian^-1 right, refined once; NaN where the Hessian is singular to rounding or worse."""
-        if not self.least > 0:
+        if self._factor is None:
             return np.full(right.size, np.nan)
+        first = cho_solve(self._factor, right)
+        return first + cho_solve(self._factor, right - self.at.hessian @ first)
+
+    @cached_property
+    def _factor(self) -> Any:
         try:
-            factor = cho_factor(self.at.hessian)
+            return cho_factor(self.at.hessian) if self.least > 0 else None
         except LinAlgError:
-            return np.full(right.size, np.nan)
-        first = cho_solve(factor, right)
-        return first + cho_solve(factor, right - self.at.hessian @ first)
+            return None
 
 
 def solve_lower(arrays: Arrays, x: Vector, theta: Vector) -> LowerSolution:
@@ -75,9 +81,9 @@ def solve_lower(arrays: Arrays, x: Vector, theta: Vector) -> LowerSolution:
     curvature = Curvature()
     at = arrays.lower(x, theta)
     least = curvature.look(at.hessian)
-    for _ in range(NEWTON_STEPS):
-        if not np.isfinite(least) or np.linalg.norm(at.slope) == 0:
-            break
+    left = NEWTON_STEPS
+    while left > 0 and np.isfinite(least) and np.linalg.norm(at.slope) > 0:
+        left = min(left - 1, NEWTON_STEPS if curvature.positive else STEPS_AFTER)
         step = _newton_step(at, least)
         better = _line_search(arrays, x, theta, at, step)
         if better is None:
