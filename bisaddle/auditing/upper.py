@@ -28,16 +28,26 @@ def look_at_y(arrays: Arrays, region: Region, x: Vector, theta: Vector, y: Vecto
     points = np.vstack([y, region.nearest(y), region.points(rng, y, POINTS)])
     found = arrays.several(x, theta, points)
     size = float(np.max(np.linalg.norm(points - points[0], axis=1)))
-    # curvatures that rounding of f or f_y can feign over a set of this size
-    steepest = float(np.max(np.linalg.norm(found.slopes, axis=1)))
-    noise = 64 * EPS * (steepest / size + float(np.max(np.abs(found.values))) / size**2) if size > 0 else np.inf
-    witness = _by_hessians(arrays, x, theta, points, noise) or _by_pairs(points, found.values, found.slopes, noise)
+    # what rounding can do to f, and the curvature that it can feign over a set of this size
+    noise = 256 * EPS * (_magnitude(arrays, x, theta, points[:HESSIANS]) + float(np.max(np.abs(found.values))))
+    bend = noise / size**2 if size > 0 else np.inf
+    witness = _by_hessians(arrays, x, theta, points, bend) or _by_pairs(points, found.values, found.slopes, noise)
     heights = found.values - np.array([region.penalty(point) for point in points])
     starts = points[np.concatenate([[0], np.argsort(-heights[1:])[: CLIMBERS - 1] + 1])]
     return Concavity(witness, max(float(np.max(heights)), _climb(arrays, region, x, theta, starts)))
 
 
-def _by_hessians(arrays: Arrays, x: Vector, theta: Vector, points: Vector, noise: float) -> Witness | None:
+def _magnitude(arrays: Arrays, x: Vector, theta: Vector, points: Vector) -> float:
+    """The size of what f adds up, often far more than f: the largest sum of |v_i df/dv_i| over x, theta and y."""
+    found = []
+    for y in points:
+        at = arrays.gradients(x, theta, y, np.zeros_like(theta))
+        parts = ((x, at.f_x), (theta, at.f_theta), (y, at.f_y))
+        found.append(sum(float(np.sum(np.abs(v * slope))) for v, slope in parts))
+    return max(found)
+
+
+def _by_hessians(arrays: Arrays, x: Vector, theta: Vector, points: Vector, bend: float) -> Witness | None:
     """The direction of the largest eigenvalue among the Hessians on the span of Y - Y, if it is positive."""
     _, sizes, directions = np.linalg.svd(points - np.mean(points, axis=0), full_matrices=False)
     basis = directions[sizes > 1e-9 * max(float(sizes[0]), np.finfo(float).tiny)]
@@ -47,7 +57,7 @@ def _by_hessians(arrays: Arrays, x: Vector, theta: Vector, points: Vector, noise
         if not np.all(np.isfinite(within)):
             continue
         values, vectors = np.linalg.eigh(within)
-        threshold = noise + 1e-9 * float(np.max(np.abs(values)))
+        threshold = bend + 1e-9 * float(np.max(np.abs(values)))
         if values[-1] > threshold and (best is None or values[-1] > best.curvature):
             best = Witness(basis.T @ vectors[:, -1], float(values[-1]))
     return best
@@ -58,8 +68,7 @@ def _by_pairs(points: Vector, values: Vector, slopes: Vector, noise: float) -> W
     steps = points[None] - points[:, None]
     excess = values[None] - values[:, None] - np.einsum("id,ijd->ij", slopes, steps)
     squares = np.sum(steps**2, axis=2)
-    scale = np.abs(values[None]) + np.abs(values[:, None]) + np.abs(np.einsum("id,ijd->ij", slopes, steps))
-    curvatures = np.where(excess > 256 * EPS * scale + noise * squares, 2 * excess, 0) / np.maximum(squares, 1e-300)
+    curvatures = np.where(excess > noise, 2 * excess, 0) / np.maximum(squares, 1e-300)
     i, j = np.unravel_index(int(np.argmax(np.nan_to_num(curvatures))), curvatures.shape)
     if not curvatures[i, j] > 0:
         return None
