@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import bisaddle as bs
 from bisaddle import sets
+from bisaddle.auditing import textbook
 from bisaddle.auditing.regions import region_of
 from bisaddle.sets.flat import FORMS, flat_set
 from tests.registry import PROBLEMS, flat
@@ -232,12 +234,24 @@ def test_slices_along_an_axis_are_sets_of_their_own():
     np.testing.assert_allclose(projected, [[0, 0], [0, 0], [1, 1]], atol=1e-15)
 
 
-def test_an_intersection_is_projected_to_rounding_and_says_how_far_it_may_be_off():
-    region = region_of(sets.Intersection([sets.L1Ball(1.0), sets.L2Ball(0.8)]), np.zeros(2))
-    # the corner where |u|_1 = 1 and |u|_2 = 0.8: u1 + u2 = 1, u1^2 + u2^2 = 0.64
-    corner = 0.5 + np.array([1, -1]) * np.sqrt(0.32 - 0.25)
-    np.testing.assert_allclose(region.nearest(np.array([3.0, 1.0])), corner, atol=1e-12)
-    assert region.slack <= 1e-12 and region.textbook
+@pytest.mark.parametrize("scale", [0.3, 1.0, 10.0, 1e3, 1e6])
+def test_an_intersection_is_projected_to_rounding_and_says_how_far_it_may_be_off(scale):
+    """With both balls active the projection is v moved towards 0 by a threshold, and scaled to the l2 radius."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        one, two = 1.0, rng.uniform(0.6, 0.95)
+        v = scale * rng.normal(size=4)
+        region = region_of(sets.Intersection([sets.L1Ball(one), sets.L2Ball(two)]), v)
+        moved = lambda t, v=v: np.sign(v) * np.maximum(np.abs(v) - t, 0.0)
+        ratio = lambda t, one=one, two=two, moved=moved: np.sum(np.abs(moved(t))) / np.linalg.norm(moved(t)) - one / two
+        wanted = textbook.project_l1(v, one)
+        if np.linalg.norm(wanted) > two:
+            wanted = textbook.project_l2(v, two)
+        if np.sum(np.abs(wanted)) > one * (1 + 1e-12):
+            wanted = moved(brentq(ratio, 0, np.max(np.abs(v)) * (1 - 1e-12), xtol=1e-300, rtol=1e-15))
+            wanted *= two / np.linalg.norm(wanted)
+        assert np.linalg.norm(region.nearest(v) - wanted) <= region.slack + 1e-15
+        assert region.slack <= 1e-12 and region.textbook
 
 
 def test_a_set_that_does_not_project_is_found_out():

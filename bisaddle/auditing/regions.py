@@ -16,7 +16,7 @@ from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.prox import Penalty
 
 EPS = float(np.finfo(np.float64).eps)
-# rounds of Dykstra's method
+# rounds of the projection onto an intersection
 ROUNDS = 20_000
 # points that the answers of a set without a textbook form are held against
 WITNESSES = 16
@@ -220,7 +220,7 @@ def _intersection(a_set: sets.Intersection, value: Any) -> Region:
     )
 
     def project(v: Vector) -> Vector:
-        answer, apart = _dykstra(parts, v)
+        answer, apart = _alternate(parts, v)
         region.own_slack = max(region.own_slack, apart)
         return answer
 
@@ -228,24 +228,30 @@ def _intersection(a_set: sets.Intersection, value: Any) -> Region:
     return region
 
 
-def _dykstra(parts: list[Region], v: Vector) -> tuple[Vector, float]:
-    """The projection onto the intersection, and how far it may be off.
+def _alternate(parts: list[Region], v: Vector) -> tuple[Vector, float]:
+    """The projection onto the intersection by alternating directions, and how far it may be off.
 
-    v - x is the sum of vectors normal to the parts at their own last points x_i. With all x_i alike that is the whole
-    condition. Else, for every u of the intersection, <v - x, u - x> <= sum_i <n_i, x_i - x>, and |x - P(v)|^2 is not
-    more than that; what x is outside comes on top.
+        u = (v + rho sum_i (x_i - z_i)) / (1 + rho parts),     x_i = P_i(u + z_i),     z_i = z_i + u - x_i
+
+    rho z_i is normal to part i at x_i, and at rest v - u is their sum and all x_i are u: that is the whole condition.
+    Else, for every s of the intersection, <v - u, s - u> <= rho sum_i <z_i, x_i - u>, up to what u still moves, and
+    |u - P(v)|^2 is not more than that.
     """
-    apart, x, normals, ends = np.inf, v, [np.zeros_like(v) for _ in parts], [v] * len(parts)
+    first = parts[0].nearest(v)
+    size = float(np.linalg.norm(first)) or 1.0
+    rho = max(1.0, float(np.linalg.norm(v - first)) / size)
+    ends, duals = [first] * len(parts), [(v - first) / (rho * len(parts))] * len(parts)
+    u, apart, moves = first, np.inf, np.inf
     for _ in range(ROUNDS):
-        for i, part in enumerate(parts):
-            away = x + normals[i]
-            ends[i] = x = part.nearest(away)
-            normals[i] = away - x
-        apart = max(float(np.linalg.norm(end - x)) for end in ends)
-        if not apart > 8 * EPS * (np.linalg.norm(x) + EPS):
-            return x, apart
-    slack = sum(float(n @ (end - x)) for n, end in zip(normals, ends, strict=True))
-    return x, apart + max(slack, 0.0) ** 0.5
+        before = u
+        u = (v + rho * sum(x - z for x, z in zip(ends, duals, strict=True))) / (1 + rho * len(parts))
+        ends = [part.nearest(u + z) for part, z in zip(parts, duals, strict=True)]
+        duals = [z + u - x for x, z in zip(ends, duals, strict=True)]
+        apart, moves = max(float(np.linalg.norm(x - u)) for x in ends), float(np.linalg.norm(u - before))
+        if not max(apart, moves) > 8 * EPS * size:
+            return u, 512 * EPS * size  # a slow rate has further to go than its last step
+    slack = rho * sum(float(z @ (x - u)) for x, z in zip(ends, duals, strict=True)) + rho * moves * size
+    return u, apart + max(slack, 0.0) ** 0.5
 
 
 def _similar(a_set: Any, value: Any) -> Region | None:
