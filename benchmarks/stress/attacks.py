@@ -206,8 +206,8 @@ def main(count: int) -> int:
         began = time.perf_counter()
         counts = run_attack(name, count)
         print(
-            f"  {name:17} certify: {counts['certified']} of {counts['tried']} wrongly certified, {counts['broken']} gaps "
-            f"off by more than admitted, {counts['called bound']} of these called bounds; solve: "
+            f"  {name:17} certify: {counts['certified']} of {counts['tried']} wrongly certified, {counts['broken']} "
+            f"gaps off by more than admitted, {counts['called bound']} of these called bounds; solve: "
             f"{counts['solved wrongly']} of {counts['solved']} wrongly CERTIFIED, {counts['refused']} starts refused "
             f"({time.perf_counter() - began:.0f} s)",
             flush=True,

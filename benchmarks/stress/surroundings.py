@@ -1,4 +1,4 @@
-"""Long runs, threads, runs inside runs, Ctrl-C while compiling: serial results, bounded memory, nothing global changed."""
+"""Long runs, threads, runs inside runs, Ctrl-C while compiling: serial results, bounded memory, no setting changed."""
 
 import os
 import random
@@ -120,7 +120,7 @@ def interrupted(moments: tuple[float, ...] = MOMENTS) -> list[str]:
         process = subprocess.Popen(
             [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
         )
-        assert process.stdout is not None and process.stdout.readline() == "ready\\n"
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
         if moment is not None:
             time.sleep(moment)
             process.send_signal(signal.SIGINT)
