@@ -30,8 +30,9 @@ are stricter than the line:
 * `report` imports none of the others: it draws columns and records, so that `Result.plot` needs no cycle.
 
 `trees` and `programs` come before the line: pytrees as vectors, and compiled programs with their cache. `auditing`
-stands beside `certificate` and checks it by other means: it imports the problem and its sets only. `apps` makes
-problems of data, `datasets` the data, `experiments` compares methods on both, `cli` is the command line.
+stands beside `certificate` and checks it by other means: it imports the problem and its sets, and the switch of
+NumPy's threads. `apps` makes problems of data, `datasets` the data, `experiments` compares methods on both, `cli` is
+the command line.
 """
 
 WALKING = """# Three walks

@@ -31,7 +31,7 @@ def run_section(name: str, share: float) -> int:
     count = max(1, int(count * share))
     print(f"{name}, {count}:", flush=True)
     began = time.perf_counter()
-    faulthandler.dump_traceback_later(LONGEST, exit=True)
+    faulthandler.dump_traceback_later(LONGEST, exit=True, file=sys.__stderr__)
     try:
         failures = int(importlib.import_module(module).main(count) or 0)
     except Exception:

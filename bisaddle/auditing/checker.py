@@ -1,12 +1,13 @@
 """audit(problem, point): the certificate once more, by other means."""
 
 from dataclasses import dataclass
+from functools import cache
 from threading import Lock
 from typing import Any
 
 import jax
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from bisaddle.auditing.arrays import Arrays
 from bisaddle.auditing.lower import EPS, LowerSolution, Witness, solve_lower
@@ -14,6 +15,7 @@ from bisaddle.auditing.regions import Region, region_of
 from bisaddle.auditing.textbook import Vector
 from bisaddle.auditing.upper import look_at_y
 from bisaddle.problem import Point, Problem
+from bisaddle.programs import one_blas_thread
 
 MEASURES = ("projection", "lmo", "mixed")
 # entries of theta, and of y: their Hessians are dense here
@@ -106,9 +108,21 @@ def audit(problem: Problem, point: Point, *, measure: str | None = None, sigma: 
         able = problem.x_set.capabilities
         measure = "projection" if "project" in able else "lmo" if "lmo" in able else "mixed"
     _check(problem, point, measure, float(sigma), float(tau))
-    # threads of a small factorisation wait longer than they work; and their number is one for the whole process
-    with _ONE_AT_A_TIME, threadpool_limits(1, "blas"), jax.enable_x64(True), np.errstate(all="ignore"):
+    # the threads of a small factorisation wait longer than they work; SciPy has its own BLAS, which only audits limit
+    with (
+        _ONE_AT_A_TIME,
+        one_blas_thread(),
+        _scipy_blas().limit(limits=1),
+        jax.enable_x64(True),
+        np.errstate(all="ignore"),
+    ):
         return _audit(problem, point, measure, float(sigma), float(tau))
+
+
+@cache
+def _scipy_blas() -> ThreadpoolController:
+    every = ThreadpoolController().select(user_api="blas")
+    return every.select(filepath=[one["filepath"] for one in every.info() if "scipy" in one["filepath"]])
 
 
 def _check(problem: Problem, point: Point, measure: str, sigma: float, tau: float) -> None:
