@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install test test-all lint format bench docs clean
+.PHONY: help run install test test-all lint format bench stress docs clean
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
@@ -66,6 +66,9 @@ format: $(ALL) ## sort imports, mend what ruff can mend, format
 bench: $(ALL) ## time the compiled loop against C and NumPy, and the sets against their alternatives, as ratios
 	@$(PY) benchmarks/loop.py
 	@$(PY) benchmarks/sets.py
+
+stress: $(ALL) ## try to break certificates, runs and files, and count: under 20 minutes (STRESS="attacks" for one part)
+	@$(PY) -m benchmarks.stress $(STRESS)
 
 docs: $(ALL) ## write the pages that are made from the code
 	@$(PY) docs/make_sets.py

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         sets as sets,
         theory as theory,
     )
+    from bisaddle.auditing import Audit as Audit, audit as audit
     from bisaddle.certificate import Certificate as Certificate, certify as certify
     from bisaddle.oracle.check import DerivativeReport as DerivativeReport, check_derivatives as check_derivatives
     from bisaddle.oracle.implicit import hypergradient as hypergradient
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 _MODULES = ("apps", "datasets", "experiments", "methods", "report", "schedules", "sets", "theory")
 # the names above, by the module that defines them
 _NAMES = {
+    "auditing": ("Audit", "audit"),
     "certificate": ("Certificate", "certify"),
     "oracle.check": ("DerivativeReport", "check_derivatives"),
     "oracle.implicit": ("hypergradient",),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import jax
@@ -178,11 +179,36 @@ def _controller() -> ThreadpoolController:
     return every.select(filepath=own) if own else every
 
 
+class _BlasUsers:
+    """Who wants one thread at the moment: their number is one for the whole process, whoever leaves first."""
+
+    def __init__(self):
+        self.lock, self.count, self.limiter = Lock(), 0, None
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.count == 0:
+                self.limiter = _controller().limit(limits=1)
+            self.count += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.count -= 1
+            if self.count == 0 and self.limiter is not None:
+                self.limiter.restore_original_limits()
+
+
+_BLAS_USERS = _BlasUsers()
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """with one_blas_thread(): NumPy's BLAS takes one thread; afterwards as many as before.
+    """with one_blas_thread(): NumPy's BLAS takes one thread; after the last one, in any thread, as many as before.
 
     On the small vectors between two programs its threads wait for each other longer than they work.
     """
-    with _controller().limit(limits=1):
+    _BLAS_USERS.enter()
+    try:
         yield
+    finally:
+        _BLAS_USERS.leave()

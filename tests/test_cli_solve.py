@@ -78,6 +78,17 @@ def test_certify_computes_the_certificate_again(solved):
     assert done.exit_code == 1 and "NOT CERTIFIED" in done.stdout
 
 
+def test_certify_audits_on_request(solved):
+    _, out = solved
+    done = bisaddle("certify", out, "--audit")
+    assert done.exit_code == 0 and "audit: gap" in done.stdout and "The audit agrees" in done.stdout
+    found = json.loads(bisaddle("certify", out, "--audit", "--json").stdout)
+    assert found["audit"]["agrees"] and found["audit"]["concave"] and found["audit"]["notes"] == []
+    assert found["audit"]["gap"] == pytest.approx(found["certificate"]["gap"], rel=1e-9)
+    done = bisaddle("certify", out, "--audit", "--tol", "1e-9")
+    assert done.exit_code == 1 and "does NOT agree" in done.stdout
+
+
 def test_certify_trusts_neither_the_recorded_gap_nor_a_changed_point(solved, tmp_path):
     document = documents.load(solved[1])
     document["certificate"]["gap"] = 0.0

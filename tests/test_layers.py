@@ -28,6 +28,8 @@ ALLOWED = {
     "methods": {"lazy", "trees", "sets", "problem", "oracle", "schedules", "theory"},
     # a certificate never trusts the method that it judges
     "certificate": {"trees", "sets", "problem", "programs", "oracle"},
+    # nor does an audit trust the certificate: it shares the problem, its sets and the switch of the BLAS
+    "auditing": {"programs", "sets", "problem"},
     "apps": {"trees", "sets", "problem"},
     # rows for apps, never a problem: "apps.multitask" generates the synthetic ones
     "datasets": {"apps"},

@@ -279,3 +279,15 @@ def test_small_algebra_takes_one_thread_and_gives_the_others_back():
         with pytest.raises(RuntimeError, match="inside"), one_blas_thread():
             raise RuntimeError("inside")
         assert blas_threads() == before and threadpool_info() == all_before
+
+
+def test_threads_come_back_whoever_leaves_first():
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        first, second = one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert blas_threads() == {1}
+        second.__exit__(None, None, None)
+        assert blas_threads() == before

@@ -27,6 +27,7 @@ from bisaddle.cli.options import (
 )
 from bisaddle.cli.problems import Built, build, function_specification, trusted
 from bisaddle.cli.stepping import method_named
+from bisaddle.report.files import finite
 from bisaddle.report.sentences import certificate_document, certificate_sentence
 
 PARTIAL = Path("bisaddle-partial.json")
@@ -92,12 +93,12 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
     Example: bisaddle solve multitask houses.csv --task-column region --target price --out result.json
              bisaddle solve model.py:problem --tol 1e-6 --json
     """
-    import jax
+    outputs.check(options["out"], options["checkpoint"])
+    specification = _specification(ctx, problem, file, options)
+    import jax  # not before: what is wrong with the arguments is told without the wait for it
 
     from bisaddle.run.solve import solve as solved
 
-    outputs.check(options["out"], options["checkpoint"])
-    specification = _specification(ctx, problem, file, options)
     with precision_of(options["precision"]):
         built, specification = build(specification)
         chosen = (options[key] for key in ("tol", "max_steps", "step", "nu"))
@@ -140,17 +141,25 @@ def leave(result: Any, built: Built, specification: dict[str, Any], settings: di
 @option("--tau", above_zero, 1.0, "Step size in x inside the gap.")
 @problem_option
 @click.option("--data-dir", type=click.Path(path_type=Path), help="One more folder to look for the data file in.")
+@click.option("--audit", is_flag=True, help="Check the point a second time, by a slow and independent computation.")
 @compile_cache_option
 @json_option
 def certify(
-    result: Path, tol: float, sigma: float, tau: float, problem: str | None, data_dir: Path | None, as_json: bool
+    result: Path,
+    tol: float,
+    sigma: float,
+    tau: float,
+    problem: str | None,
+    data_dir: Path | None,
+    audit: bool,
+    as_json: bool,
 ) -> None:
     """Rebuild the problem of a RESULT of `solve --out` and compute its certificate again, in float64.
 
     The data file is looked for at its old place, beside the result and in --data-dir; its checksum must be the same.
     A Python file that the result names is run only if its checksum is the same too, or --problem names it.
     Nothing that the result says of itself decides: its tolerance, step sizes and gap are shown as its claims. Exit code
-    1 if the gap, error bound included, is above --tol.
+    1 if the gap, error bound included, is above --tol, or if the audit does not agree.
 
     \b
     Example: bisaddle certify result.json
@@ -169,27 +178,35 @@ def certify(
             name: documents.tree_from(document["point"][name], getattr(built.start, name), f"{result}: point.{name}")
             for name in ("x", "theta", "y")
         }
-        measure = natural_measure(built.problem.x_set)
-        fresh = certified(built.problem, Point(**parts), measure=measure, sigma=sigma, tau=tau)
+        point = Point(**parts)
+        settings = {"measure": natural_measure(built.problem.x_set), "sigma": sigma, "tau": tau}
+        fresh = certified(built.problem, point, **settings)
+        second = _audited(built, point, settings) if audit else None
         within = fresh.within(tol)
         new = certificate_document(fresh, sigma, tau)
     sentence, claimed = certificate_sentence(new), document["settings"]["tol"]
+    agrees = second is None or second.agrees_within(tol)
     if as_json:
-        verdict = {"tol": tol, "claimed_tol": claimed, "within": within, "sentence": sentence}
-        screen.show_json({"certificate": new, "recorded": old, **verdict})
+        shown = {"certificate": new, "recorded": old, "tol": tol, "claimed_tol": claimed, "within": within}
+        shown["sentence"] = sentence
+        if second is not None:
+            shown["audit"] = _audit_document(second) | {"agrees": agrees}
+        screen.show_json(shown)
     else:
         click.echo(f"{built.words}; float64")
         rows = [(words, _exact(old.get(name)), _exact(new[name])) for name, words in WORDS.items()]
         screen.table(("", "recorded", "computed again"), rows)
         click.echo(sentence)
-        ours = f"measure {measure}, sigma = {sigma:g}, tau = {tau:g}"
+        ours = f"measure {settings['measure']}, sigma = {sigma:g}, tau = {tau:g}"
         theirs = f"measure {old['measure']}, sigma = {old['sigma']:g}, tau = {old['tau']:g}"
         click.echo(f"Gap here: {ours}. The file claims: {theirs}, tol = {claimed:g}.")
         verdict = "at most" if within else "not within"
         click.echo(
             f"{'CERTIFIED' if within else 'NOT CERTIFIED'}: the gap, error bound included, is {verdict} {tol:g}."
         )
-    if not within:
+        if second is not None:
+            click.echo(f"{second}\nThe audit {'agrees' if agrees else 'does NOT agree'} that it is at most {tol:g}.")
+    if not (within and agrees):
         raise click.exceptions.Exit(NOT_CONVERGED)
 
 
@@ -203,6 +220,19 @@ WORDS = {
     "lower_error": "distance to theta*(x)",
     "violation": "distance to X and Y",
 }
+
+
+def _audited(built: Built, point: Any, settings: dict[str, Any]) -> Any:
+    from bisaddle.auditing import audit
+
+    return audit(built.problem, point, **settings)
+
+
+def _audit_document(second: Any) -> dict[str, Any]:
+    numbers = ("gap", "x_gap", "y_gap", "hidden", "uncertainty", "value", "worst_value", "least_curvature", "violation")
+    words = ("measure", "strongly_convex", "mu_g_holds", "concave")
+    told = {name: getattr(second, name) for name in words} | {"notes": list(second.notes)}
+    return {name: finite(float(getattr(second, name))) for name in numbers} | told
 
 
 def _specification(ctx: click.Context, problem: str, file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
