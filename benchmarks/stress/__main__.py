@@ -18,6 +18,10 @@ SECTIONS = {
     "problems": ("benchmarks.stress.problems", 1000),
     "attacks": ("benchmarks.stress.attacks", 200),
     "surroundings": ("benchmarks.stress.surroundings", 10_000_000),
+    "kills": ("tests.stress_kills", 100),
+    "files": ("tests.stress_files", 1000),
+    "API calls": ("tests.hostile_api", 300),
+    "commands": ("tests.hostile_cli", 200),
 }
 # seconds that a section may take before its stack is printed and the process ends
 LONGEST = 1200
