@@ -23,7 +23,9 @@ from bisaddle.sets.base import (
     finite_tree,
     like,
     traced,
+    within_reach,
 )
+from bisaddle.sets.matrix import scaled
 from bisaddle.trees import Number
 
 
@@ -71,13 +73,13 @@ class Custom(ConvexSet):
         if self.projection is None:
             raise ValueError(self.missing("project"))
         v = self.fitting(v)
-        return cast(self.projection(v), v)
+        return _or_nan(cast(self.projection(v), v), v)
 
     def lmo(self, direction: PyTree) -> PyTree:
         if self.minimiser is None:
             raise ValueError(self.missing("lmo"))
         direction = self.fitting(direction)
-        return cast(self.minimiser(direction), direction)
+        return _or_nan(cast(self.minimiser(direction), direction), direction)
 
     def violation(self, v: PyTree) -> Array:
         v = self.fitting(v)
@@ -190,7 +192,16 @@ class Scaled(_Wrapped):
         return trees.scale(self.factor, u)
 
     def backward(self, v: PyTree) -> PyTree:
-        return jax.tree.map(lambda a: a / like(self.factor, a), v)
+        return jax.tree.map(self._divided, v)
+
+    def _divided(self, a: Array) -> Array:
+        """a / factor, of an `a` that is brought within reach of all but the largest numbers first."""
+        factor, numbers = like(self.factor, a), jnp.finfo(a.dtype)
+        return within_reach(a, jnp.abs(factor) * (numbers.max * numbers.eps / 16)) / factor
+
+    def lmo(self, direction: PyTree) -> PyTree:
+        # the factor itself might overflow, or lose the direction
+        return self.forward(self.inner.lmo(trees.scale(jnp.sign(self.factor), self.fitting(direction))))
 
     def turn(self, direction: PyTree) -> PyTree:
         return trees.scale(self.factor, direction)
@@ -300,7 +311,8 @@ class Image(ConvexSet):
     def lmo(self, direction: Array) -> Array:
         d = self.fitting(direction)
         matrix = like(self.matrix, d)
-        u = self.inner.lmo((matrix.T @ d.ravel()).reshape(self._inner_shape))
+        turned = matrix.T @ scaled(d.ravel())[0]
+        u = self.inner.lmo(jnp.where(jnp.all(jnp.isfinite(d)), turned, jnp.nan).reshape(self._inner_shape))
         return (matrix @ u.ravel()).reshape(d.shape)
 
     def diameter(self, v: Array) -> Array:
@@ -320,6 +332,12 @@ class Image(ConvexSet):
 
     def missing(self, oracle: str) -> str:
         return f"{ConvexSet.missing(self, oracle)}; use a method that needs only an LMO on it: OneSidedProjectionFree"
+
+
+def _or_nan(answer: PyTree, given: PyTree) -> PyTree:
+    """The answer, or NaN if what was given holds a NaN or an infinity."""
+    fit = trees.all_finite(given)
+    return jax.tree.map(lambda a: jnp.where(fit, a, jnp.nan), answer)
 
 
 def _require_set(name: str, inner) -> None:

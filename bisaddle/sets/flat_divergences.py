@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bisaddle.sets.flat_base import Linear
+from bisaddle.sets.flat_base import Linear, all_finite
 from bisaddle.sets.flat_forms import VectorForm, in_dtype, nearest_on_simplex
 from bisaddle.sets.probability import ChiSquareBall, KLBall
 
@@ -69,6 +69,8 @@ class DivergenceForm(VectorForm):
         return self._solve(v)[0]
 
     def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        if not all_finite(v):
+            return self.project(v), lambda rows: np.full(rows.shape, np.nan)
         if self.one:
             p, response, centred = self._solve(v)
             return p, _tangent(response, centred)
@@ -78,9 +80,9 @@ class DivergenceForm(VectorForm):
 
     def _solve(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The projection p, and of its derivative: the response of each entry, and the normal of the ball, centred."""
-        with np.errstate(all="ignore"):  # infinities are met by limits, and by NaN
+        with np.errstate(all="ignore"):  # infinities are met by limits
             nearest = nearest_on_simplex(v, 1.0)
-            if not self.value(nearest, self.slope(nearest)) > self.radius:  # or NaN
+            if self.value(nearest, self.slope(nearest)) <= self.radius:
                 return nearest, (nearest > 0).astype(np.float64), np.zeros(v.shape)
             return self._boundary(np.maximum(v - v[v.argmax()], _FURTHEST))
 
@@ -145,8 +147,6 @@ class DivergenceForm(VectorForm):
     def one_lmo(self, d: np.ndarray) -> np.ndarray:
         first = int(d.argmin())
         lowest = float(d[first])
-        if not math.isfinite(lowest) or math.isinf(d[d.argmax()]):
-            return np.full(d.shape, np.nan)
         with np.errstate(all="ignore"):
             cheapest = d == lowest
             vertex = np.zeros(d.shape)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, like
+from bisaddle.sets.base import ConvexSet, like, within_reach
 
 _ROUNDS = 5  # between two attempts at a Newton step; more do not lessen the attempts needed
 _NEWTON_EFFORT = 40  # conjugate gradient steps in one; a Newton step need not be exact, and far off it is of no use
@@ -78,12 +78,13 @@ class Intersection(ConvexSet):
         """
         parts = len(self.sets)
         first = lax.stop_gradient(self.sets[0].project(v))
+        offset = within_reach(v - first, self.sets[0].diameter(v))
         size = lax.stop_gradient(self.diameter(v))
-        away = jnp.sqrt(jnp.sum(jnp.square(lax.stop_gradient(v) - first)))
+        away = _norm(lax.stop_gradient(offset))
         # 4: measured; nearer, near ties in a far v take thousands of rounds, and further, every far v takes more
         reach = jnp.maximum(4 * size, jnp.finfo(v.dtype).tiny)
         weight = jnp.where(away > reach, reach / jnp.where(away > reach, away, 1), 1)
-        near = first + weight * (v - first)
+        near = first + weight * offset
 
         def projections(s: Array) -> Array:
             return jnp.stack([part.project(s[i]) for i, part in enumerate(self.sets)])
