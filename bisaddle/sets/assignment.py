@@ -10,6 +10,7 @@ from jaxtyping import Array
 from bisaddle.sets.base import Leaf, finite_array, like, poison, traced, within_reach
 from bisaddle.sets.host import on_cpu, on_host
 from bisaddle.sets.matrix import MatrixSet, scaled
+from bisaddle.sets.nearest import error_by_lmo
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import uniform_weights
 from bisaddle.trees import Number
@@ -30,6 +31,10 @@ class BirkhoffPolytope(MatrixSet):
     """
 
     square = True
+    estimates = frozenset({"project"})
+
+    def project_error(self, v: Array, p: Array) -> Array:
+        return MatrixSet.project_error(self, v, p) + error_by_lmo(self, v, p)
 
     def matrix_project(self, v: Array) -> Array:
         ones = jnp.ones(v.shape[0], v.dtype)
@@ -58,6 +63,8 @@ class TransportPolytope(MatrixSet):
     step, 50 to 200 steps, on the device: the projection of a point so far away that it is an optimal vertex. The
     diameter is an upper bound. Derivatives in rows and columns are those along changes that keep their sums equal.
     """
+
+    estimates = frozenset({"project", "lmo"})
 
     rows: Leaf = eqx.field(converter=lambda r: finite_array(r, "TransportPolytope rows"))
     columns: Leaf = eqx.field(converter=lambda c: finite_array(c, "TransportPolytope columns"))
@@ -88,6 +95,9 @@ class TransportPolytope(MatrixSet):
         rows, columns = self._margins(d)
         total = lax.stop_gradient(jnp.sum(rows))
         return poison(total * _far_projection(d, rows / total, columns / total), d)
+
+    def project_error(self, v: Array, p: Array) -> Array:
+        return MatrixSet.project_error(self, v, p) + error_by_lmo(self, v, p)
 
     def matrix_diameter(self, v: Array) -> Array:
         # |P - Q|^2 <= |P|^2 + |Q|^2 as P, Q >= 0, and |P|^2 <= sum of P_ij times its row (column) sum

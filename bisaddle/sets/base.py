@@ -42,17 +42,21 @@ class ConvexSet(eqx.Module):
         contains(v, tol)    violation(v) <= tol
         diameter(v)         max_{a, b in S} |a - b|        for arrays shaped like v (an upper bound where it says so)
         sample(key, shape)  a random point of S, with no law promised
+        project_error(v, p)     a bound on |p - argmin_{u in S} |u - v||, where p = project(v)
+        lmo_error(d, s)         a bound on <d, s> - min_{u in S} <d, u>, where s = lmo(d)
 
     Laws (tests/test_set_laws.py holds every set to them): project(v) and lmo(d) lie in S; project is idempotent and
     nonexpansive, and <v - project(v), u - project(v)> <= 0 for u in S; <d, lmo(d)> <= <d, u> for u in S;
     the dtype of the input is kept. Finite input of any scale gives a point of S; a NaN or an infinity
     gives NaN. Sizes (`radius`, bounds) are array leaves, so that they can be
     traced, swept and differentiated. `capabilities` names the oracles the set has; asking for another one raises.
+    `estimates` names those whose error is no bound but what they aim at, or what is seen of it from outside.
     """
 
     capabilities: ClassVar[frozenset[str] | Derived[frozenset[str]]] = frozenset({"project", "lmo"})
     # what an answer may be off by, relative to the size of the set and of the input; iterative oracles state theirs
     tolerance: ClassVar[float | Derived[float]] = 1e-12
+    estimates: ClassVar[frozenset[str] | Derived[frozenset[str]]] = frozenset()
 
     def __hash__(self) -> int:
         return trees.content_hash(self)
@@ -89,6 +93,25 @@ class ConvexSet(eqx.Module):
     def penalty(self, v: PyTree) -> Array:
         """h(v) at a point of the set: 0 for an indicator."""
         return jnp.zeros((), trees.dtype_of(v))
+
+    def project_error(self, v: PyTree, p: PyTree) -> Array:
+        return self.precision(v) * (trees.norm(v) + trees.norm(p))
+
+    def prox_error(self, v: PyTree, p: PyTree, step: Number) -> Array:
+        """A bound on how far p = prox(v, step) is from the exact one."""
+        return self.project_error(v, p)
+
+    def lmo_error(self, direction: PyTree, s: PyTree) -> Array:
+        return self.precision(s) * trees.norm(direction) * (trees.norm(s) + self.diameter(s))
+
+    def rounding(self, *vectors: PyTree) -> Array:
+        """What a few operations on these vectors may lose."""
+        eps = 16 * float(jnp.finfo(trees.dtype_of(vectors[0])).eps)
+        return eps * sum((trees.norm(v) for v in vectors), start=jnp.zeros((), trees.dtype_of(vectors[0])))
+
+    def precision(self, v: PyTree) -> float:
+        """The tolerance, or what rounding in the dtype of v makes of it."""
+        return max(self.tolerance, 64 * float(jnp.finfo(trees.dtype_of(v)).eps))
 
     def best_response(self, y: PyTree, gradient: PyTree) -> tuple[Array, PyTree]:
         """An upper bound on max_{s in S} <gradient, s - y> + h(y) - h(s), and the point s it comes from.

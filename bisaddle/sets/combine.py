@@ -37,7 +37,9 @@ class Custom(ConvexSet):
 
     It can do what it is given. Without a violation: |v - project(v)|, or the distance found by LMO calls if there is
     no projection. Without a sample: a projected normal vector, or the middle of two LMO answers. The functions are
-    trusted; bisaddle's tests of a set (tests/test_set_laws.py) tell whether they keep its laws.
+    trusted; bisaddle's tests of a set (tests/test_set_laws.py) tell whether they keep its laws. tolerance: how exact
+    they are, which certificates count: |project(v) - P(v)| <= tolerance (|v| + |P(v)|), and <d, lmo(d)> within
+    tolerance |d| (|lmo(d)| + diameter) of its least.
     """
 
     projection: Callable | None
@@ -46,10 +48,15 @@ class Custom(ConvexSet):
     distance: Callable | None
     sampler: Callable | None
     name: str = eqx.field(static=True)
+    # of other sets it is a constant of the class, here it is the user's to say
+    tolerance: float = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     capabilities = Derived(lambda self: self._given())
+    estimates = Derived(lambda self: self._given())
 
-    def __init__(self, project=None, lmo=None, diameter=None, name="Custom", violation=None, sample=None):
+    def __init__(
+        self, project=None, lmo=None, diameter=None, name="Custom", violation=None, sample=None, tolerance=1e-12
+    ):
         for what, value in (("project", project), ("lmo", lmo), ("violation", violation), ("sample", sample)):
             if value is not None and not callable(value):
                 raise ValueError(f"Custom {what} must be a function, given {type(value).__name__}")
@@ -63,7 +70,10 @@ class Custom(ConvexSet):
             self.extent.shape == () and np.isfinite(self.extent) and self.extent >= 0
         ):
             raise ValueError(f"Custom diameter must be a finite number >= 0 or a function, given {diameter}")
+        if not isinstance(tolerance, float | int | np.number) or not 0 <= tolerance < 1:
+            raise ValueError(f"Custom tolerance must be a number with 0 <= tolerance < 1, given {tolerance!r}")
         self.name = str(name)
+        self.tolerance = float(tolerance)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def _given(self) -> frozenset[str]:
         functions = {"project": self.projection, "lmo": self.minimiser}
@@ -93,6 +103,10 @@ class Custom(ConvexSet):
         v = self.fitting(v)
         return jnp.asarray(self.extent(v) if callable(self.extent) else self.extent).astype(trees.dtype_of(v))
 
+    def lmo_error(self, direction: PyTree, s: PyTree) -> Array:
+        extent = trees.norm(s) if self.extent is None else self.diameter(s)
+        return self.precision(s) * trees.norm(direction) * (trees.norm(s) + extent)
+
     def sample(self, key: Array, shape: PyTree) -> PyTree:
         if self.sampler is not None:
             return self.sampler(key, shape)
@@ -120,6 +134,7 @@ class _Wrapped(ConvexSet):
 
     capabilities = Derived(lambda self: self.inner.capabilities)
     tolerance = Derived(lambda self: self.inner.tolerance)
+    estimates = Derived(lambda self: self.inner.estimates)
 
     def __check_init__(self):
         _require_set(type(self).__name__, self.inner)
@@ -163,6 +178,25 @@ class _Wrapped(ConvexSet):
     def best_response(self, y: PyTree, gradient: PyTree) -> tuple[Array, PyTree]:
         bound, point = self.inner.best_response(self.backward(self.fitting(y)), self.turn(self.fitting(gradient)))
         return bound, self.forward(point)
+
+    def project_error(self, v: PyTree, p: PyTree) -> Array:
+        inner = self.inner.project_error(self.backward(v), self.backward(p))
+        return self.factor_for(v) * inner + self._lost(v) + self._lost(p)
+
+    def prox_error(self, v: PyTree, p: PyTree, step: Number) -> Array:
+        factor = self.factor_for(v)
+        inner = self.inner.prox_error(self.backward(v), self.backward(p), step / factor**2)
+        return factor * inner + self._lost(v) + self._lost(p)
+
+    def lmo_error(self, direction: PyTree, s: PyTree) -> Array:
+        inner = self.inner.lmo_error(self.turn(direction), self.backward(s))
+        return inner + trees.norm(direction) * self._lost(s) + self.rounding(direction) * self.diameter(s)
+
+    def _lost(self, v: PyTree) -> Array:
+        """What w^-1 and w lose of v: they round, and a rotation is orthogonal only so far."""
+        moved = self.backward(v)
+        missed = trees.norm(trees.subtract(self.forward(moved), v))
+        return 2 * missed + self.rounding(v) + self.factor_for(v) * self.rounding(moved)
 
     def misfit(self, v: PyTree) -> str | None:
         return self.inner.misfit(v)
@@ -284,6 +318,7 @@ class Image(ConvexSet):
 
     capabilities = frozenset({"lmo"})
     tolerance = Derived(lambda self: max(1e-10, self.inner.tolerance))  # that of the distance found by LMO calls
+    estimates = Derived(lambda self: self.inner.estimates)
 
     matrix: Leaf = eqx.field(converter=lambda a: finite_array(a, "Image matrix"))
     inner: ConvexSet
@@ -310,10 +345,19 @@ class Image(ConvexSet):
 
     def lmo(self, direction: Array) -> Array:
         d = self.fitting(direction)
-        matrix = like(self.matrix, d)
-        turned = matrix.T @ scaled(d.ravel())[0]
-        u = self.inner.lmo(jnp.where(jnp.all(jnp.isfinite(d)), turned, jnp.nan).reshape(self._inner_shape))
-        return (matrix @ u.ravel()).reshape(d.shape)
+        _, u = self._inner_lmo(d)
+        return (like(self.matrix, d) @ u.ravel()).reshape(d.shape)
+
+    def _inner_lmo(self, d: Array) -> tuple[Array, Array]:
+        """The direction as the inner set sees it, divided by its largest entry, and what that set answers."""
+        near, _, unfit = scaled(d.ravel())
+        turned = jnp.where(unfit, jnp.nan, like(self.matrix, d).T @ near).reshape(self._inner_shape)
+        return turned, self.inner.lmo(turned)
+
+    def lmo_error(self, direction: Array, s: Array) -> Array:
+        turned, u = self._inner_lmo(direction)
+        products = self.rounding(self.matrix) * trees.norm(direction) * (trees.norm(u) + self.inner.diameter(u))
+        return jnp.max(jnp.abs(direction)) * self.inner.lmo_error(turned, u) + products
 
     def diameter(self, v: Array) -> Array:
         matrix = like(self.matrix, self.fitting(v))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bisaddle.sets.flat_base import Linear, all_finite
+from bisaddle.sets.flat_base import Linear, all_finite, length
 from bisaddle.sets.flat_forms import VectorForm, in_dtype, nearest_on_simplex
 from bisaddle.sets.probability import ChiSquareBall, KLBall
 
@@ -77,6 +77,21 @@ class DivergenceForm(VectorForm):
         p, response, centred = (np.stack(part) for part in zip(*map(self._solve, self.rows(v)), strict=True))
         inside = _tangent(response, centred)
         return self.flat(p), lambda rows: self.flat(inside(self.rows(rows)))
+
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        """Rounding, and what the divergence is off the radius, or may be, over its slope along the set."""
+        error = self.rounding * (length(v) + length(p))
+        return math.hypot(error, *map(self._overshoot, self.rows(v), self.rows(p))) if all_finite(v) else math.nan
+
+    def _overshoot(self, v: np.ndarray, p: np.ndarray) -> float:
+        _, response, centred = self._solve(v)
+        normal = response * centred
+        spread = float(normal.dot(centred))
+        if spread == 0:  # the projection onto the simplex lies within the radius
+            return 0.0
+        slope = self.slope(p)
+        rounding = 4 * _EPS * float(np.abs(p * slope).dot(self.ones) + p.dot(self.ones) + self.q.dot(self.ones))
+        return 2 * length(normal) / spread * (abs(self.value(p, slope) - self.radius) + rounding)
 
     def _solve(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The projection p, and of its derivative: the response of each entry, and the normal of the ball, centred."""

@@ -14,9 +14,27 @@ from bisaddle.sets.simplex import Simplex
 
 # sizes up to which a loop over Python's floats, or a sort, finds the threshold of a simplex fastest
 _LOOP, _SORT = 32, 500
+_EPS = float(np.finfo(np.float64).eps)
 
 
-class VectorForm(FlatSet):
+class ClosedForm(FlatSet):
+    """The form of a set whose oracles are closed: their errors are a few roundings of what they are given and give.
+
+    Of sums over n entries, rounding errors add up to about sqrt(n) of them.
+    """
+
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        return self.rounding * (length(v) + length(p))
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        return self.rounding * length(d) * length(s)
+
+    @property
+    def rounding(self) -> float:
+        return (16 + math.sqrt(self.size)) * _EPS
+
+
+class VectorForm(ClosedForm):
     """The form of a VectorSet: one vector, or the slices of an array as rows, each a vector of its own.
 
     A subclass writes one_project and one_lmo for a vector, each_project and each_lmo for an array of rows, and
@@ -246,7 +264,7 @@ class L2Form(RadiusForm):
 
 
 class BoxForm(FlatSet):
-    """Box and LinfBall: a clip."""
+    """Box and LinfBall: a clip, which rounds nothing."""
 
     def __init__(self, of: Box | LinfBall, shape: tuple[int, ...], dtype: np.dtype):
         super().__init__(of, prod(shape))
@@ -271,6 +289,12 @@ class BoxForm(FlatSet):
 
     def diameter(self) -> float:
         return length(self.upper - self.lower)
+
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        return 0.0
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        return 0.0
 
 
 def in_dtype(size: Leaf, dtype: np.dtype) -> float:

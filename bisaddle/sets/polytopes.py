@@ -12,7 +12,13 @@ from jaxtyping import Array, PyTree
 from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, finite_array, like, poison, traced, within_reach
 from bisaddle.sets.host import on_host
 from bisaddle.sets.matrix import scaled
-from bisaddle.sets.nearest import affine_projection, affine_weights, nearest_of_hull, nearest_of_polyhedron
+from bisaddle.sets.nearest import (
+    affine_projection,
+    affine_weights,
+    error_by_lmo,
+    nearest_of_hull,
+    nearest_of_polyhedron,
+)
 from bisaddle.sets.simplex import uniform_weights
 
 
@@ -25,6 +31,8 @@ class ConvexHull(ConvexSet):
 
     # the method is finite; this is the rounding of least squares on nearly dependent vertices
     tolerance = 1e-10
+
+    estimates = frozenset({"project"})
 
     vertices: Leaf = eqx.field(converter=lambda a: finite_array(a, "ConvexHull vertices"))
 
@@ -46,6 +54,9 @@ class ConvexHull(ConvexSet):
         d = self.fitting(direction)
         rows = self._rows(d)
         return poison(rows[jnp.argmin(rows / _size(rows) @ scaled(d.ravel())[0])], d).reshape(d.shape)
+
+    def project_error(self, v: Array, p: Array) -> Array:
+        return ConvexSet.project_error(self, v, p) + error_by_lmo(self, v, p)
 
     def diameter(self, v: Array) -> Array:
         rows = self._rows(self.fitting(v))
@@ -122,6 +133,7 @@ class Polyhedron(ConvexSet):
 
     # HiGHS answers to 1e-10; the projection that follows it, and the projection itself, are at rounding level
     tolerance = 1e-9
+    estimates = frozenset({"project", "lmo"})
 
     A: Leaf | None
     b: Leaf | None

@@ -126,6 +126,8 @@ class MeanConstrainedSimplex(VectorSet):
     mean); lmo: O(n) a pass, a few passes: at most two coordinates, an edge of the lower hull of (values, d).
     """
 
+    estimates = frozenset({"project"})  # where values are nearly equal, rounding of the mean moves the answer more
+
     values: Leaf = eqx.field(converter=lambda a: finite_array(a, "MeanConstrainedSimplex values"))
     lower: Leaf = eqx.field(converter=lambda a: finite_array(a, "MeanConstrainedSimplex lower"))
     upper: Leaf = eqx.field(converter=lambda a: finite_array(a, "MeanConstrainedSimplex upper"))
