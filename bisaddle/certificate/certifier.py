@@ -193,9 +193,11 @@ class Certifier:
         known, noise = problem.constants.mu_g, problem.noise
         self.mu_g = None if known is None else float(known)
         self.noise = None if noise is None else Noise.bounded_by(float(noise))
-        sets = [form for form in (kernels.x_set, kernels.y_set) if form is not None]
+        asked = {"projection": {"project"}, "lmo": {"lmo"}}.get(measure, {"project", "lmo"})
+        y_estimates = frozenset() if kernels.y_set is None else kernels.y_set.estimates & {"project", "prox"}
+        sets_known = not (kernels.x_set.estimates & asked or y_estimates)
         mu_g_known = not kernels.has_lower or problem.constants.origin_of("mu_g") in ("given", "exact")
-        self.error_is_bound = mu_g_known and noise is not None and all(form.error_is_bound for form in sets)
+        self.error_is_bound = mu_g_known and noise is not None and sets_known
 
     def certificate(
         self, x: Vector, theta: Vector, y: Vector, accuracy: float = 0.0, below: float | None = None

@@ -7,9 +7,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import Leaf, finite_array, like, traced
+from bisaddle.sets.base import Leaf, finite_array, like, poison, traced, within_reach
 from bisaddle.sets.host import on_cpu, on_host
-from bisaddle.sets.matrix import MatrixSet, scaled, spoil
+from bisaddle.sets.matrix import MatrixSet, scaled
+from bisaddle.sets.nearest import error_by_lmo
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import uniform_weights
 from bisaddle.trees import Number
@@ -30,18 +31,22 @@ class BirkhoffPolytope(MatrixSet):
     """
 
     square = True
+    estimates = frozenset({"project"})
+
+    def project_error(self, v: Array, p: Array) -> Array:
+        return MatrixSet.project_error(self, v, p) + error_by_lmo(self, v, p)
 
     def matrix_project(self, v: Array) -> Array:
         ones = jnp.ones(v.shape[0], v.dtype)
-        return spoil(project_margins(v, ones, ones), v)
+        return poison(project_margins(within_reach(v, jnp.sum(ones)), ones, ones), v)
 
     def matrix_lmo(self, d: Array) -> Array:
         if on_cpu():
-            return spoil(on_host(_cheapest_permutation, jax.ShapeDtypeStruct(d.shape, d.dtype), d), d)
+            return poison(on_host(_cheapest_permutation, jax.ShapeDtypeStruct(d.shape, d.dtype), d), d)
         from optax.assignment import hungarian_algorithm  # here, not above: optax takes its time to import
 
         rows, columns = hungarian_algorithm(scaled(d)[0])  # it compares sums of entries, and would not end on a NaN
-        return spoil(jnp.zeros_like(d).at[rows, columns].set(1), d)
+        return poison(jnp.zeros_like(d).at[rows, columns].set(1), d)
 
     def matrix_diameter(self, v: Array) -> Array:
         size = v.shape[0]
@@ -58,6 +63,8 @@ class TransportPolytope(MatrixSet):
     step, 50 to 200 steps, on the device: the projection of a point so far away that it is an optimal vertex. The
     diameter is an upper bound. Derivatives in rows and columns are those along changes that keep their sums equal.
     """
+
+    estimates = frozenset({"project", "lmo"})
 
     rows: Leaf = eqx.field(converter=lambda r: finite_array(r, "TransportPolytope rows"))
     columns: Leaf = eqx.field(converter=lambda c: finite_array(c, "TransportPolytope columns"))
@@ -79,11 +86,18 @@ class TransportPolytope(MatrixSet):
             )
 
     def matrix_project(self, v: Array) -> Array:
-        return spoil(project_margins(v, *self._margins(v)), v)
+        rows, columns = self._margins(v)
+        total = lax.stop_gradient(jnp.sum(rows))
+        near = within_reach(v, total) / total
+        return poison(total * project_margins(near, rows / total, columns / total), v)
 
     def matrix_lmo(self, d: Array) -> Array:
         rows, columns = self._margins(d)
-        return spoil(_far_projection(d, rows, columns), d)
+        total = lax.stop_gradient(jnp.sum(rows))
+        return poison(total * _far_projection(d, rows / total, columns / total), d)
+
+    def project_error(self, v: Array, p: Array) -> Array:
+        return MatrixSet.project_error(self, v, p) + error_by_lmo(self, v, p)
 
     def matrix_diameter(self, v: Array) -> Array:
         # |P - Q|^2 <= |P|^2 + |Q|^2 as P, Q >= 0, and |P|^2 <= sum of P_ij times its row (column) sum

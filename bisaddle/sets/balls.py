@@ -74,11 +74,11 @@ class LinfBall(VectorSet):
 
     def vector_project(self, v: Array) -> Array:
         radius = like(self.radius, v)
-        return jnp.where(jnp.isnan(v), v, jnp.clip(v, -radius, radius))
+        return jnp.where(jnp.isfinite(v), jnp.clip(v, -radius, radius), jnp.nan)
 
     def vector_lmo(self, d: Array) -> Array:
         radius = like(self.radius, d)
-        return jnp.where(jnp.isnan(d), d, jnp.where(d > 0, -radius, radius))
+        return jnp.where(jnp.isfinite(d), jnp.where(d > 0, -radius, radius), jnp.nan)
 
     def vector_diameter(self, v: Array) -> Array:
         return 2 * like(self.radius, v) * jnp.sqrt(like(v.size, v))

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.core import Tracer
 from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
@@ -41,16 +42,21 @@ class ConvexSet(eqx.Module):
         contains(v, tol)    violation(v) <= tol
         diameter(v)         max_{a, b in S} |a - b|        for arrays shaped like v (an upper bound where it says so)
         sample(key, shape)  a random point of S, with no law promised
+        project_error(v, p)     a bound on |p - argmin_{u in S} |u - v||, where p = project(v)
+        lmo_error(d, s)         a bound on <d, s> - min_{u in S} <d, u>, where s = lmo(d)
 
     Laws (tests/test_set_laws.py holds every set to them): project(v) and lmo(d) lie in S; project is idempotent and
     nonexpansive, and <v - project(v), u - project(v)> <= 0 for u in S; <d, lmo(d)> <= <d, u> for u in S;
-    the dtype of the input is kept; NaN in, NaN out. Sizes (`radius`, bounds) are array leaves, so that they can be
+    the dtype of the input is kept. Finite input of any scale gives a point of S; a NaN or an infinity
+    gives NaN. Sizes (`radius`, bounds) are array leaves, so that they can be
     traced, swept and differentiated. `capabilities` names the oracles the set has; asking for another one raises.
+    `estimates` names those whose error is no bound but what they aim at, or what is seen of it from outside.
     """
 
     capabilities: ClassVar[frozenset[str] | Derived[frozenset[str]]] = frozenset({"project", "lmo"})
     # what an answer may be off by, relative to the size of the set and of the input; iterative oracles state theirs
     tolerance: ClassVar[float | Derived[float]] = 1e-12
+    estimates: ClassVar[frozenset[str] | Derived[frozenset[str]]] = frozenset()
 
     def __hash__(self) -> int:
         return trees.content_hash(self)
@@ -87,6 +93,25 @@ class ConvexSet(eqx.Module):
     def penalty(self, v: PyTree) -> Array:
         """h(v) at a point of the set: 0 for an indicator."""
         return jnp.zeros((), trees.dtype_of(v))
+
+    def project_error(self, v: PyTree, p: PyTree) -> Array:
+        return self.precision(v) * (trees.norm(v) + trees.norm(p))
+
+    def prox_error(self, v: PyTree, p: PyTree, step: Number) -> Array:
+        """A bound on how far p = prox(v, step) is from the exact one."""
+        return self.project_error(v, p)
+
+    def lmo_error(self, direction: PyTree, s: PyTree) -> Array:
+        return self.precision(s) * trees.norm(direction) * (trees.norm(s) + self.diameter(s))
+
+    def rounding(self, *vectors: PyTree) -> Array:
+        """What a few operations on these vectors may lose."""
+        eps = 16 * float(jnp.finfo(trees.dtype_of(vectors[0])).eps)
+        return eps * sum((trees.norm(v) for v in vectors), start=jnp.zeros((), trees.dtype_of(vectors[0])))
+
+    def precision(self, v: PyTree) -> float:
+        """The tolerance, or what rounding in the dtype of v makes of it."""
+        return max(self.tolerance, 64 * float(jnp.finfo(trees.dtype_of(v)).eps))
 
     def best_response(self, y: PyTree, gradient: PyTree) -> tuple[Array, PyTree]:
         """An upper bound on max_{s in S} <gradient, s - y> + h(y) - h(s), and the point s it comes from.
@@ -313,10 +338,27 @@ def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
         return False
 
 
+def within_reach(v: Array, size: Array) -> Array:
+    """v, shrunk towards 0 if it is further away than size / eps, for a set of vectors no longer than size.
+
+    With s > 1 what v was divided by, p = project(v / s) is the projection of s (v / s - p) + p too, which is within
+    s |p| <= 2 eps |v| of v: a rounding error of v. Numbers within reach of the set do not overflow, and are rounded to
+    no more than its size. Derivatives are those at the point returned.
+    """
+    fixed = lax.stop_gradient(v)
+    largest = jnp.max(jnp.abs(fixed))
+    reach = lax.stop_gradient(size) / jnp.finfo(v.dtype).eps
+    # a power of 2 rounds nothing, so that XLA may compute the answer again wherever it is used; in two factors, as it
+    # may be smaller than the smallest number
+    exponent = jnp.where(largest > reach, jnp.frexp(reach)[1] - jnp.frexp(largest)[1], 0)
+    half, power = exponent // 2, lambda k: jnp.ldexp(jnp.ones((), v.dtype), k)
+    return fixed * power(half) * power(exponent - half) + (v - fixed)  # what is added is 0, its derivative is not
+
+
 def poison(result: Array, source: Array) -> Array:
-    """NaN everywhere if the input held a NaN.
+    """NaN everywhere if the input held a NaN or an infinity.
 
     A vertex picked by comparison would hide it, and so may a maximum or a clip: XLA's for a CPU do not always pass a
     NaN on (jaxlib 0.10.2: they do for some shapes and do not for others).
     """
-    return jnp.where(jnp.any(jnp.isnan(source)), jnp.nan, result)
+    return jnp.where(jnp.all(jnp.isfinite(source)), result, jnp.nan)

@@ -35,11 +35,11 @@ class Box(ConvexSet):
 
     def project(self, v: Array) -> Array:
         v = self.fitting(v)
-        return jnp.where(jnp.isnan(v), v, jnp.clip(v, like(self.lower, v), like(self.upper, v)))
+        return jnp.where(jnp.isfinite(v), jnp.clip(v, like(self.lower, v), like(self.upper, v)), jnp.nan)
 
     def lmo(self, direction: Array) -> Array:
         d = self.fitting(direction)
-        return jnp.where(jnp.isnan(d), d, jnp.where(d > 0, like(self.lower, d), like(self.upper, d)))
+        return jnp.where(jnp.isfinite(d), jnp.where(d > 0, like(self.lower, d), like(self.upper, d)), jnp.nan)
 
     def diameter(self, v: Array) -> Array:
         v = self.fitting(v)

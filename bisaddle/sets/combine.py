@@ -23,7 +23,9 @@ from bisaddle.sets.base import (
     finite_tree,
     like,
     traced,
+    within_reach,
 )
+from bisaddle.sets.matrix import scaled
 from bisaddle.trees import Number
 
 
@@ -35,7 +37,9 @@ class Custom(ConvexSet):
 
     It can do what it is given. Without a violation: |v - project(v)|, or the distance found by LMO calls if there is
     no projection. Without a sample: a projected normal vector, or the middle of two LMO answers. The functions are
-    trusted; bisaddle's tests of a set (tests/test_set_laws.py) tell whether they keep its laws.
+    trusted; bisaddle's tests of a set (tests/test_set_laws.py) tell whether they keep its laws. tolerance: how exact
+    they are, which certificates count: |project(v) - P(v)| <= tolerance (|v| + |P(v)|), and <d, lmo(d)> within
+    tolerance |d| (|lmo(d)| + diameter) of its least.
     """
 
     projection: Callable | None
@@ -44,10 +48,15 @@ class Custom(ConvexSet):
     distance: Callable | None
     sampler: Callable | None
     name: str = eqx.field(static=True)
+    # of other sets it is a constant of the class, here it is the user's to say
+    tolerance: float = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     capabilities = Derived(lambda self: self._given())
+    estimates = Derived(lambda self: self._given())
 
-    def __init__(self, project=None, lmo=None, diameter=None, name="Custom", violation=None, sample=None):
+    def __init__(
+        self, project=None, lmo=None, diameter=None, name="Custom", violation=None, sample=None, tolerance=1e-12
+    ):
         for what, value in (("project", project), ("lmo", lmo), ("violation", violation), ("sample", sample)):
             if value is not None and not callable(value):
                 raise ValueError(f"Custom {what} must be a function, given {type(value).__name__}")
@@ -61,7 +70,10 @@ class Custom(ConvexSet):
             self.extent.shape == () and np.isfinite(self.extent) and self.extent >= 0
         ):
             raise ValueError(f"Custom diameter must be a finite number >= 0 or a function, given {diameter}")
+        if not isinstance(tolerance, float | int | np.number) or not 0 <= tolerance < 1:
+            raise ValueError(f"Custom tolerance must be a number with 0 <= tolerance < 1, given {tolerance!r}")
         self.name = str(name)
+        self.tolerance = float(tolerance)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def _given(self) -> frozenset[str]:
         functions = {"project": self.projection, "lmo": self.minimiser}
@@ -71,13 +83,13 @@ class Custom(ConvexSet):
         if self.projection is None:
             raise ValueError(self.missing("project"))
         v = self.fitting(v)
-        return cast(self.projection(v), v)
+        return _or_nan(cast(self.projection(v), v), v)
 
     def lmo(self, direction: PyTree) -> PyTree:
         if self.minimiser is None:
             raise ValueError(self.missing("lmo"))
         direction = self.fitting(direction)
-        return cast(self.minimiser(direction), direction)
+        return _or_nan(cast(self.minimiser(direction), direction), direction)
 
     def violation(self, v: PyTree) -> Array:
         v = self.fitting(v)
@@ -90,6 +102,10 @@ class Custom(ConvexSet):
             raise ValueError(f"{self.name} has no diameter; give Custom diameter=, a number or a function of v")
         v = self.fitting(v)
         return jnp.asarray(self.extent(v) if callable(self.extent) else self.extent).astype(trees.dtype_of(v))
+
+    def lmo_error(self, direction: PyTree, s: PyTree) -> Array:
+        extent = trees.norm(s) if self.extent is None else self.diameter(s)
+        return self.precision(s) * trees.norm(direction) * (trees.norm(s) + extent)
 
     def sample(self, key: Array, shape: PyTree) -> PyTree:
         if self.sampler is not None:
@@ -118,6 +134,7 @@ class _Wrapped(ConvexSet):
 
     capabilities = Derived(lambda self: self.inner.capabilities)
     tolerance = Derived(lambda self: self.inner.tolerance)
+    estimates = Derived(lambda self: self.inner.estimates)
 
     def __check_init__(self):
         _require_set(type(self).__name__, self.inner)
@@ -162,6 +179,25 @@ class _Wrapped(ConvexSet):
         bound, point = self.inner.best_response(self.backward(self.fitting(y)), self.turn(self.fitting(gradient)))
         return bound, self.forward(point)
 
+    def project_error(self, v: PyTree, p: PyTree) -> Array:
+        inner = self.inner.project_error(self.backward(v), self.backward(p))
+        return self.factor_for(v) * inner + self._lost(v) + self._lost(p)
+
+    def prox_error(self, v: PyTree, p: PyTree, step: Number) -> Array:
+        factor = self.factor_for(v)
+        inner = self.inner.prox_error(self.backward(v), self.backward(p), step / factor**2)
+        return factor * inner + self._lost(v) + self._lost(p)
+
+    def lmo_error(self, direction: PyTree, s: PyTree) -> Array:
+        inner = self.inner.lmo_error(self.turn(direction), self.backward(s))
+        return inner + trees.norm(direction) * self._lost(s) + self.rounding(direction) * self.diameter(s)
+
+    def _lost(self, v: PyTree) -> Array:
+        """What w^-1 and w lose of v: they round, and a rotation is orthogonal only so far."""
+        moved = self.backward(v)
+        missed = trees.norm(trees.subtract(self.forward(moved), v))
+        return 2 * missed + self.rounding(v) + self.factor_for(v) * self.rounding(moved)
+
     def misfit(self, v: PyTree) -> str | None:
         return self.inner.misfit(v)
 
@@ -190,7 +226,16 @@ class Scaled(_Wrapped):
         return trees.scale(self.factor, u)
 
     def backward(self, v: PyTree) -> PyTree:
-        return jax.tree.map(lambda a: a / like(self.factor, a), v)
+        return jax.tree.map(self._divided, v)
+
+    def _divided(self, a: Array) -> Array:
+        """a / factor, of an `a` that is brought within reach of all but the largest numbers first."""
+        factor, numbers = like(self.factor, a), jnp.finfo(a.dtype)
+        return within_reach(a, jnp.abs(factor) * (numbers.max * numbers.eps / 16)) / factor
+
+    def lmo(self, direction: PyTree) -> PyTree:
+        # the factor itself might overflow, or lose the direction
+        return self.forward(self.inner.lmo(trees.scale(jnp.sign(self.factor), self.fitting(direction))))
 
     def turn(self, direction: PyTree) -> PyTree:
         return trees.scale(self.factor, direction)
@@ -273,6 +318,7 @@ class Image(ConvexSet):
 
     capabilities = frozenset({"lmo"})
     tolerance = Derived(lambda self: max(1e-10, self.inner.tolerance))  # that of the distance found by LMO calls
+    estimates = Derived(lambda self: self.inner.estimates)
 
     matrix: Leaf = eqx.field(converter=lambda a: finite_array(a, "Image matrix"))
     inner: ConvexSet
@@ -299,9 +345,19 @@ class Image(ConvexSet):
 
     def lmo(self, direction: Array) -> Array:
         d = self.fitting(direction)
-        matrix = like(self.matrix, d)
-        u = self.inner.lmo((matrix.T @ d.ravel()).reshape(self._inner_shape))
-        return (matrix @ u.ravel()).reshape(d.shape)
+        _, u = self._inner_lmo(d)
+        return (like(self.matrix, d) @ u.ravel()).reshape(d.shape)
+
+    def _inner_lmo(self, d: Array) -> tuple[Array, Array]:
+        """The direction as the inner set sees it, divided by its largest entry, and what that set answers."""
+        near, _, unfit = scaled(d.ravel())
+        turned = jnp.where(unfit, jnp.nan, like(self.matrix, d).T @ near).reshape(self._inner_shape)
+        return turned, self.inner.lmo(turned)
+
+    def lmo_error(self, direction: Array, s: Array) -> Array:
+        turned, u = self._inner_lmo(direction)
+        products = self.rounding(self.matrix) * trees.norm(direction) * (trees.norm(u) + self.inner.diameter(u))
+        return jnp.max(jnp.abs(direction)) * self.inner.lmo_error(turned, u) + products
 
     def diameter(self, v: Array) -> Array:
         matrix = like(self.matrix, self.fitting(v))
@@ -320,6 +376,12 @@ class Image(ConvexSet):
 
     def missing(self, oracle: str) -> str:
         return f"{ConvexSet.missing(self, oracle)}; use a method that needs only an LMO on it: OneSidedProjectionFree"
+
+
+def _or_nan(answer: PyTree, given: PyTree) -> PyTree:
+    """The answer, or NaN if what was given holds a NaN or an infinity."""
+    fit = trees.all_finite(given)
+    return jax.tree.map(lambda a: jnp.where(fit, a, jnp.nan), answer)
 
 
 def _require_set(name: str, inner) -> None:

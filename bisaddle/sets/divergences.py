@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import poison
+from bisaddle.sets.base import poison, within_reach
 from bisaddle.sets.roots import decreasing_root, wright_omega
 from bisaddle.sets.simplex import project_simplex
 
@@ -76,10 +76,11 @@ def project_divergence_ball(v: Array, q: Array, radius: Array, divergence: Diver
     weight, searched on a logarithmic scale, makes the divergence the radius. The last, linear, step removes what both
     searches left over and carries the derivatives (implicit function theorem).
     """
-    nearest = project_simplex(v, jnp.ones((), v.dtype))
+    one = jnp.ones((), v.dtype)
+    moved = within_reach(v - lax.stop_gradient(jnp.max(v)), one)
+    nearest = project_simplex(moved, one)
     inside = divergence.value(nearest, q) <= radius
     enough = 1e-3 * jnp.finfo(v.dtype).eps ** 0.5  # the last step squares it
-    moved = v - lax.stop_gradient(jnp.max(v))
     fixed, fixed_q, fixed_radius = lax.stop_gradient((moved, q, radius))
 
     def solution(log_weight):

@@ -33,11 +33,9 @@ def place_of_smallest(v: Array) -> Array:
 
 
 def smallest(v: Array) -> tuple[Array, Array]:
-    """(the first index of the smallest entry, whether v holds a NaN), in one pass over v."""
-    # a NaN counts as -infinity: the place found tells, unless v has a true -infinity before it
-    place = place_of_smallest(jnp.where(jnp.isnan(v), -jnp.inf, v))
-    found = v[place]
-    return place, lax.cond(found == -jnp.inf, lambda: jnp.any(jnp.isnan(v)), lambda: jnp.isnan(found))
+    """(the first index of the smallest entry, whether v holds a NaN or an infinity), in one pass over v."""
+    place = place_of_smallest(jnp.where(jnp.isfinite(v), v, -jnp.inf))
+    return place, ~jnp.isfinite(v[place])
 
 
 def one_hot(place: Array, value: Array, spoiled: Array, source: Array) -> Array:

@@ -10,7 +10,7 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
-from bisaddle.sets.flat_base import FlatSet as FlatSet, Linear
+from bisaddle.sets.flat_base import FlatSet as FlatSet, Linear, length
 from bisaddle.sets.flat_compiled import CompiledForm, IndicatorForm, PenaltyForm, is_domain
 from bisaddle.sets.flat_divergences import ChiSquareForm, KLForm
 from bisaddle.sets.flat_forms import BoxForm, L1Form, L2Form, SimplexForm, UnitSimplexForm
@@ -101,6 +101,15 @@ class ProductForm(FlatSet):
             self._diameter = math.hypot(*(block.diameter() for block, _ in self._blocks))
         return self._diameter
 
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        return math.hypot(*(block.project_error(v[place], p[place]) for block, place in self._blocks))
+
+    def prox_error(self, v: np.ndarray, p: np.ndarray, step: Number) -> float:
+        return math.hypot(*(block.prox_error(v[place], p[place], step) for block, place in self._blocks))
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        return math.fsum(block.lmo_error(d[place], s[place]) for block, place in self._blocks)
+
     def prox(self, v: np.ndarray, step: Number) -> np.ndarray:
         return self._join(v, [block.prox(v[place], step) for block, place in self._blocks])
 
@@ -138,9 +147,20 @@ class Widened(FlatSet):
     def diameter(self) -> float:
         return self.inner.diameter()
 
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        return self.inner.project_error(_wide(v), _wide(p)) + _rounding(p)
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        return self.inner.lmo_error(_wide(d), _wide(s)) + length(d) * _rounding(s)
+
     def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
         bound, point = self.inner.best_response(_wide(y), _wide(gradient))
         return bound, point.astype(y.dtype)
+
+
+def _rounding(v: np.ndarray) -> float:
+    """What a vector may have lost when it was cast to its dtype."""
+    return float(np.finfo(v.dtype).eps) * length(v)
 
 
 def _wide(v: np.ndarray) -> np.ndarray:

@@ -20,12 +20,18 @@ class FlatSet:
     of: the set; size: entries of the vector. The methods are those of ConvexSet: same answers, same errors, NaN in,
     NaN out, the dtype kept. Answers are new arrays. It is for the host: not for use inside jit.
 
-        linearised(v)   (project(v), inside), inside(rows) = (the derivative of project at v) row, for each row
+        linearised(v)           (project(v), inside), inside(rows) = (the derivative of project at v) row, for each row
+        project_error(v, p)     a bound on |p - P(v)|, where p = project(v) and P(v) is the exact projection
+        prox_error(v, p, step)  likewise for p = prox(v, step)
+        lmo_error(d, s)         a bound on <d, s> - min_{u in S} <d, u>, where s = lmo(d)
+        error_is_bound          whether these three are bounds, for every oracle that the set has
+        estimates               the oracles for which they are not: what these aim at, or what is seen from outside
     """
 
     def __init__(self, of: ConvexSet, size: int):
         self.of, self.size = of, size
         self.capabilities = of.capabilities
+        self.estimates = of.estimates
 
     @property
     def blocks(self) -> "list[tuple[FlatSet, slice]]":
@@ -53,6 +59,19 @@ class FlatSet:
     def penalty(self, v: np.ndarray) -> float:
         return 0.0
 
+    @property
+    def error_is_bound(self) -> bool:
+        return not self.estimates
+
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        return self.of.precision(p) * (length(v) + length(p))
+
+    def prox_error(self, v: np.ndarray, p: np.ndarray, step: Number) -> float:
+        return self.project_error(v, p)
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        return self.of.precision(s) * length(d) * (length(s) + self.diameter())
+
     def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
         if "lmo" in self.capabilities:
             vertex = self.lmo(-gradient)
@@ -63,20 +82,14 @@ class FlatSet:
         away = moved - y
         return float(gradient.dot(away)) + steepness * length(away), moved
 
-    error_is_bound = True
-
-    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
-        return 0.0
-
-    def prox_error(self, v: np.ndarray, p: np.ndarray, step: Number) -> float:
-        return 0.0
-
-    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
-        return 0.0
-
     def _require(self, oracle: str) -> None:
         if oracle not in self.capabilities:
             raise ValueError(self.of.missing(oracle))
+
+
+def all_finite(v: np.ndarray) -> bool:
+    """Whether no entry is NaN or infinite: argmin and argmax find a NaN first, and are quicker than np.isfinite."""
+    return v.size == 0 or (math.isfinite(v[v.argmin()]) and math.isfinite(v[v.argmax()]))
 
 
 def length(v: np.ndarray) -> float:

@@ -31,6 +31,7 @@ class CompiledForm(FlatSet):
         self._programs: dict[str, Program] = {}
         self._diameter: float | None = None
         self._plain, self._nearest_violation = is_plain(of), measures_by_projection(of)
+        self._own_errors = {name for name in _ERRORS if not (_keeps(of, ConvexSet, name) or _keeps(of, Penalty, name))}
 
     def _run(self, key: str, *arrays: np.ndarray) -> PyTree:
         if key not in self._programs:
@@ -74,6 +75,21 @@ class CompiledForm(FlatSet):
     def penalty(self, v: np.ndarray) -> float:
         return 0.0 if self._plain else float(self._run("penalty", v))
 
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        if "project_error" in self._own_errors:
+            return float(self._run("project_error", v, p))
+        return super().project_error(v, p)
+
+    def prox_error(self, v: np.ndarray, p: np.ndarray, step: Number) -> float:
+        if "prox_error" in self._own_errors:
+            return float(self._run("prox_error", v, p, np.asarray(step, v.dtype)))
+        return self.project_error(v, p) if self._plain else super().project_error(v, p)
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        if "lmo_error" in self._own_errors:
+            return float(self._run("lmo_error", d, s))
+        return super().lmo_error(d, s)
+
     def best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
         if self._plain:
             return super().best_response(y, gradient)
@@ -89,6 +105,7 @@ class PenaltyForm(FlatSet):
         self.project, self.lmo, self.linearised = domain.project, domain.lmo, domain.linearised
         self.violation, self.diameter = domain.violation, domain.diameter
         self.prox, self.penalty, self.best_response = own.prox, own.penalty, own.best_response
+        self.project_error, self.lmo_error, self.prox_error = domain.project_error, domain.lmo_error, own.prox_error
 
 
 class IndicatorForm(PenaltyForm):
@@ -97,6 +114,7 @@ class IndicatorForm(PenaltyForm):
     def __init__(self, of: Penalty, domain: FlatSet):
         super().__init__(of, domain, domain)
         self.prox = lambda v, step: domain.project(v)
+        self.prox_error = lambda v, p, step: domain.project_error(v, p)
 
 
 def is_plain(convex_set: ConvexSet) -> bool:
@@ -152,7 +170,8 @@ def _derivative(fixed: Fixed, v: Array, rows: Array, count: Array) -> Array:
     return lax.fori_loop(0, count, lambda i, answers: answers.at[i].set(derivative(rows[i])), jnp.zeros_like(rows))
 
 
-_ORACLES = ("project", "lmo", "violation", "diameter", "prox", "penalty", "best_response")
+_ERRORS = ("project_error", "prox_error", "lmo_error")
+_ORACLES = ("project", "lmo", "violation", "diameter", "prox", "penalty", "best_response", *_ERRORS)
 # made once: a program that is compiled is found again by its function
 _FUNCTIONS: dict[str, Callable] = {oracle: partial(_asked, oracle) for oracle in _ORACLES} | {"derivative": _derivative}
 # programs that do not have the name of their oracle

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bisaddle.sets.flat_base import Linear
+from bisaddle.sets.flat_base import Linear, all_finite, length
 from bisaddle.sets.flat_forms import VectorForm, in_dtype, nearest_on_simplex
 from bisaddle.sets.probability import ChiSquareBall, KLBall
 
@@ -69,6 +69,8 @@ class DivergenceForm(VectorForm):
         return self._solve(v)[0]
 
     def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        if not all_finite(v):
+            return self.project(v), lambda rows: np.full(rows.shape, np.nan)
         if self.one:
             p, response, centred = self._solve(v)
             return p, _tangent(response, centred)
@@ -76,11 +78,26 @@ class DivergenceForm(VectorForm):
         inside = _tangent(response, centred)
         return self.flat(p), lambda rows: self.flat(inside(self.rows(rows)))
 
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        """Rounding, and what the divergence is off the radius, or may be, over its slope along the set."""
+        error = self.rounding * (length(v) + length(p))
+        return math.hypot(error, *map(self._overshoot, self.rows(v), self.rows(p))) if all_finite(v) else math.nan
+
+    def _overshoot(self, v: np.ndarray, p: np.ndarray) -> float:
+        _, response, centred = self._solve(v)
+        normal = response * centred
+        spread = float(normal.dot(centred))
+        if spread == 0:  # the projection onto the simplex lies within the radius
+            return 0.0
+        slope = self.slope(p)
+        rounding = 4 * _EPS * float(np.abs(p * slope).dot(self.ones) + p.dot(self.ones) + self.q.dot(self.ones))
+        return 2 * length(normal) / spread * (abs(self.value(p, slope) - self.radius) + rounding)
+
     def _solve(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The projection p, and of its derivative: the response of each entry, and the normal of the ball, centred."""
-        with np.errstate(all="ignore"):  # infinities are met by limits, and by NaN
+        with np.errstate(all="ignore"):  # infinities are met by limits
             nearest = nearest_on_simplex(v, 1.0)
-            if not self.value(nearest, self.slope(nearest)) > self.radius:  # or NaN
+            if self.value(nearest, self.slope(nearest)) <= self.radius:
                 return nearest, (nearest > 0).astype(np.float64), np.zeros(v.shape)
             return self._boundary(np.maximum(v - v[v.argmax()], _FURTHEST))
 
@@ -145,8 +162,6 @@ class DivergenceForm(VectorForm):
     def one_lmo(self, d: np.ndarray) -> np.ndarray:
         first = int(d.argmin())
         lowest = float(d[first])
-        if not math.isfinite(lowest) or math.isinf(d[d.argmax()]):
-            return np.full(d.shape, np.nan)
         with np.errstate(all="ignore"):
             cheapest = d == lowest
             vertex = np.zeros(d.shape)

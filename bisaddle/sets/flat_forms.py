@@ -9,14 +9,32 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import Leaf, VectorSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
-from bisaddle.sets.flat_base import FlatSet, Linear, length, scaled_length
+from bisaddle.sets.flat_base import FlatSet, Linear, all_finite, length, scaled_length
 from bisaddle.sets.simplex import Simplex
 
 # sizes up to which a loop over Python's floats, or a sort, finds the threshold of a simplex fastest
 _LOOP, _SORT = 32, 500
+_EPS = float(np.finfo(np.float64).eps)
 
 
-class VectorForm(FlatSet):
+class ClosedForm(FlatSet):
+    """The form of a set whose oracles are closed: their errors are a few roundings of what they are given and give.
+
+    Of sums over n entries, rounding errors add up to about sqrt(n) of them.
+    """
+
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        return self.rounding * (length(v) + length(p))
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        return self.rounding * length(d) * length(s)
+
+    @property
+    def rounding(self) -> float:
+        return (16 + math.sqrt(self.size)) * _EPS
+
+
+class VectorForm(ClosedForm):
     """The form of a VectorSet: one vector, or the slices of an array as rows, each a vector of its own.
 
     A subclass writes one_project and one_lmo for a vector, each_project and each_lmo for an array of rows, and
@@ -45,16 +63,18 @@ class VectorForm(FlatSet):
         return v
 
     def project(self, v: np.ndarray) -> np.ndarray:
-        if self.one:
-            return self.one_project(v)
-        with np.errstate(all="ignore"):  # rows with infinities are met by NaN
-            return self.flat(self.each_project(self.rows(v)))
+        return self._answer(self.one_project, self.each_project, v)
 
     def lmo(self, d: np.ndarray) -> np.ndarray:
+        return self._answer(self.one_lmo, self.each_lmo, d)
+
+    def _answer(self, one: Linear, each: Linear, v: np.ndarray) -> np.ndarray:
         if self.one:
-            return self.one_lmo(d)
+            return one(v) if all_finite(v) else np.full(v.shape, np.nan)
         with np.errstate(all="ignore"):
-            return self.flat(self.each_lmo(self.rows(d)))
+            rows = self.rows(v)
+            spoilt = (0.0 * rows).sum(axis=-1, keepdims=True)  # 0, or NaN
+            return self.flat(each(np.where(spoilt == 0, rows, 0.0)) + spoilt)
 
     def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
         p = self.project(v)
@@ -109,8 +129,6 @@ class VertexForm(RadiusForm):
 
     def one_lmo(self, d: np.ndarray) -> np.ndarray:  # not by each_lmo, whose indexing takes ten times as long
         place = self.best(d)
-        if math.isnan(d[place]):
-            return np.full(d.shape, np.nan)
         vertex = np.zeros(d.shape)
         vertex[place] = self.value(d[place])
         return vertex
@@ -120,7 +138,6 @@ class VertexForm(RadiusForm):
         entries = rows[places]
         vertices = np.zeros(rows.shape)
         vertices[places] = self.value(entries)
-        vertices[np.isnan(entries)] = np.nan  # argmin and argmax find a NaN first
         return vertices
 
 
@@ -209,8 +226,6 @@ class L2Form(RadiusForm):
         return self._to_sphere(v, divisor, scaled)
 
     def _to_sphere(self, v: np.ndarray, divisor: float, scaled: float) -> np.ndarray:
-        if not scaled < math.inf:
-            return np.full(v.shape, np.nan)
         # not v times the quotient of the numbers, which may underflow
         p = v / scaled if divisor == 1 else v / divisor / scaled
         p *= self.radius
@@ -249,7 +264,7 @@ class L2Form(RadiusForm):
 
 
 class BoxForm(FlatSet):
-    """Box and LinfBall: a clip."""
+    """Box and LinfBall: a clip, which rounds nothing."""
 
     def __init__(self, of: Box | LinfBall, shape: tuple[int, ...], dtype: np.dtype):
         super().__init__(of, prod(shape))
@@ -259,11 +274,13 @@ class BoxForm(FlatSet):
 
     def project(self, v: np.ndarray) -> np.ndarray:
         p = np.maximum(v, self.lower)
-        return np.minimum(p, self.upper, out=p)
+        return self._or_nan(np.minimum(p, self.upper, out=p), v)
 
     def lmo(self, d: np.ndarray) -> np.ndarray:
-        vertex = np.where(d > 0, self.lower, self.upper)
-        return np.where(np.isnan(d), d, vertex) if math.isnan(d[d.argmax()]) else vertex  # argmax finds a NaN first
+        return self._or_nan(np.where(d > 0, self.lower, self.upper), d)
+
+    def _or_nan(self, answer: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return answer if all_finite(v) else np.where(np.isfinite(v), answer, np.nan)
 
     def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
         # 1 inside, 0 outside, at a tie the half of both sides, as JAX has it
@@ -272,6 +289,12 @@ class BoxForm(FlatSet):
 
     def diameter(self) -> float:
         return length(self.upper - self.lower)
+
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        return 0.0
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        return 0.0
 
 
 def in_dtype(size: Leaf, dtype: np.dtype) -> float:
@@ -287,10 +310,7 @@ def sums_to_at_most(v: np.ndarray, radius: float) -> bool:
 def nearest_on_simplex(v: np.ndarray, radius: float) -> np.ndarray:
     """max(v - t, 0) with t the root of sum max(v - t, 0) = radius; every number formed is within radius of 0."""
     if v.size > _SORT:
-        top = float(v[v.argmax()])
-        if not math.isfinite(top):
-            return np.full(v.shape, np.nan)
-        p = v - top
+        p = v - float(v[v.argmax()])
         left, before, t = p[p > -radius], v.size + 1, -radius
         while left.size < before:  # Newton's method from the left: what is not positive once never becomes so again
             before = left.size
@@ -299,9 +319,7 @@ def nearest_on_simplex(v: np.ndarray, radius: float) -> np.ndarray:
     else:
         ascending = v.copy()
         ascending.sort()
-        top = float(ascending[-1])  # a NaN comes last
-        if not math.isfinite(top):
-            return np.full(v.shape, np.nan)
+        top = float(ascending[-1])
         if v.size > _LOOP:
             descending = ascending[::-1] - top
             means = np.add.accumulate(descending)
@@ -329,7 +347,7 @@ def nearest_on_simplices(rows: np.ndarray, radius: float) -> np.ndarray:
     top = ascending[..., -1:]
     means = np.add.accumulate(np.maximum(ascending[..., ::-1] - top, -radius), axis=-1)
     t = ((means - radius) / np.arange(1.0, rows.shape[-1] + 1)).max(axis=-1, keepdims=True)
-    return np.maximum(rows - top - t, 0.0)  # a NaN in top or t is one everywhere
+    return np.maximum(rows - top - t, 0.0)
 
 
 def centring(active: np.ndarray) -> Linear:

@@ -1,14 +1,17 @@
 """The intersection of sets."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, like
+from bisaddle.sets.base import ConvexSet, like, within_reach
 
 _ROUNDS = 5  # between two attempts at a Newton step; more do not lessen the attempts needed
+_SHORTEST = 2.0**-12  # part of a Newton step that is tried
 _NEWTON_EFFORT = 40  # conjugate gradient steps in one; a Newton step need not be exact, and far off it is of no use
 
 
@@ -18,14 +21,17 @@ class Intersection(ConvexSet):
     project: Douglas-Rachford splitting, one projection onto each set a round, with a Newton step every five rounds
     (taken when it lowers the residual), until the sets' own projections agree to a hundredth of `tolerance` times the
     size of the set, or max_rounds; tens of rounds as a rule, hundreds from far away; lmo: none. violation is the root
-    of the sum of the squares of the parts', the diameter that of the smallest part, an upper bound. Derivatives by the
-    implicit function theorem, for parts whose projections have derivatives.
+    of the sum of the squares of the parts', which is not the distance to the intersection: it is up to sqrt(parts)
+    times as large, and where boundaries meet at a small angle many times smaller; |v - project(v)| is. The diameter is
+    that of the smallest part, an upper bound. Derivatives by the implicit function theorem, for parts whose projections
+    have derivatives.
 
     Not Dykstra's method: from a distance t it can stand still for t / size rounds, as good as forever at t = 1e8.
     An empty intersection cannot be told from a slow one: the answer then has a violation that is not 0.
     """
 
     capabilities = frozenset({"project"})
+    estimates = frozenset({"project"})
 
     sets: tuple[ConvexSet, ...] = eqx.field(converter=lambda s: tuple(s) if isinstance(s, list | tuple) else s)
     # of other sets it is a constant of the class, here it is the user's choice
@@ -45,7 +51,10 @@ class Intersection(ConvexSet):
             raise ValueError(f"Intersection max_rounds must be at least 1, given {self.max_rounds}")
 
     def project(self, v: Array) -> Array:
-        return self._split(self.fitting(v))
+        return self._split(self.fitting(v))[0]
+
+    def project_error(self, v: Array, p: Array) -> Array:
+        return self._split(self.fitting(v))[1]
 
     def violation(self, v: Array) -> Array:
         return jnp.sqrt(sum(jnp.square(part.violation(v)) for part in self.sets))
@@ -68,8 +77,10 @@ class Intersection(ConvexSet):
         return f"{ConvexSet.missing(self, oracle)}; use a method that needs only a projection onto it: FullyProjected"
 
     @jax.jit  # so that a call outside jit compiles once, not at every call
-    def _split(self, v: Array) -> Array:
-        """min weight/2 |u - v|^2 over the intersection: s_i and u with x_i = P_i(s_i), u = prox of the consensus.
+    def _split(self, v: Array) -> tuple[Array, Array]:
+        """The projection and an estimate of its error.
+
+        min weight/2 |u - v|^2 over the intersection: s_i and u with x_i = P_i(s_i), u = prox of the consensus.
 
             u = (weight v + sum_i (2 x_i - s_i)) / (weight + parts),       s_i+ = s_i + u - x_i
 
@@ -78,12 +89,13 @@ class Intersection(ConvexSet):
         """
         parts = len(self.sets)
         first = lax.stop_gradient(self.sets[0].project(v))
+        offset = within_reach(v - first, self.sets[0].diameter(v))
         size = lax.stop_gradient(self.diameter(v))
-        away = jnp.sqrt(jnp.sum(jnp.square(lax.stop_gradient(v) - first)))
+        away = _norm(lax.stop_gradient(offset))
         # 4: measured; nearer, near ties in a far v take thousands of rounds, and further, every far v takes more
         reach = jnp.maximum(4 * size, jnp.finfo(v.dtype).tiny)
         weight = jnp.where(away > reach, reach / jnp.where(away > reach, away, 1), 1)
-        near = first + weight * (v - first)
+        near = first + weight * offset
 
         def projections(s: Array) -> Array:
             return jnp.stack([part.project(s[i]) for i, part in enumerate(self.sets)])
@@ -122,10 +134,7 @@ class Intersection(ConvexSet):
                 s, r, count = carry
                 s, r = lax.fori_loop(0, _ROUNDS, plain, (s, r))
                 if newtons:
-                    candidate = s + newton(s, r)
-                    new = residual(candidate)
-                    better = _norm(new) <= 0.9 * _norm(r)
-                    s, r = jnp.where(better, candidate, s), jnp.where(better, new, r)
+                    s, r = _downhill(residual, s, r, newton(s, r))
                 return s, r, count + _ROUNDS
 
             def unfinished(carry):
@@ -140,7 +149,43 @@ class Intersection(ConvexSet):
             return lax.custom_linear_solve(apply, adjoint(right)[0], many, symmetric=True)
 
         s = lax.custom_root(residual, start, solve, tangent_solve) if newtons else solve(residual, start)
-        return self.sets[0].project(s[0])
+        p = self.sets[0].project(s[0])
+        return p, lax.stop_gradient(self._error(v, p, s, projections(s), residual(s), weight))
+
+    def _error(self, v: Array, p: Array, s: Array, x: Array, residual: Array, weight: Array) -> Array:
+        """How far p is from the projection P of v, by what the splitting has left.
+
+        z_i = (s_i - x_i) / weight is normal to set i at x_i, and they add up to v - p but for `short`. With normals w_i
+        at P, which add up to v - P, and e_i = x_i - p, monotonicity gives
+            |p - P|^2 <= <short, p - P> + sum_i <z_i - w_i, e_i>.
+        The last term is at most of the order sum |z_i| |e_i|; where the normals move no more than a hundred times as
+        far as p does, it is linear in e_i.
+        """
+        length = lambda a: jnp.sqrt(jnp.sum(jnp.square(a), axis=tuple(range(1, a.ndim))))
+        short = _norm(jnp.sum(residual, axis=0)) / weight
+        apart, normals = length(x - p), length(s - x) / weight
+        bent = jnp.minimum(100 * jnp.sum(apart), jnp.sqrt(4 * jnp.sum(normals * apart)))
+        exactness = max(part.precision(v) for part in self.sets)
+        estimate = short + bent + exactness * (_norm(v) + _norm(p))
+        return jnp.minimum(estimate, self.diameter(v) + jnp.max(apart))
+
+
+def _downhill(residual: Callable[[Array], Array], s: Array, r: Array, step: Array) -> tuple[Array, Array]:
+    """s + t step and its residual, with the largest t = 1, 1/2, ... that lowers the residual by t / 10 of it, or t = 0.
+
+    Where a set's boundary lies within the step, the whole of it would leap over and be refused, every time anew.
+    """
+
+    def at(t: Array) -> tuple[Array, Array]:
+        return t, residual(s + t * step)
+
+    def lowers(t: Array, new: Array) -> Array:
+        return _norm(new) <= (1 - 0.1 * t) * _norm(r)
+
+    going_on = lambda carry: ~lowers(*carry) & (carry[0] > _SHORTEST)
+    t, new = lax.while_loop(going_on, lambda carry: at(0.5 * carry[0]), at(jnp.ones((), s.dtype)))
+    accepted = lowers(t, new)
+    return jnp.where(accepted, s + t * step, s), jnp.where(accepted, new, r)
 
 
 def _norm(a: Array) -> Array:

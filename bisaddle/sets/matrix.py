@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, VectorSet
+from bisaddle.sets.base import ConvexSet, VectorSet, poison
 
 
 class MatrixSet(ConvexSet):
@@ -102,7 +102,7 @@ def map_singular(oracle: str, vectors: VectorSet, v: Array) -> Array:
 
 def _from_singular(u: Array, s: Array, wt: Array, f: Array, v: Array) -> Array:
     """U diag(f) W'; a point that f leaves alone is returned untouched by the rounding of the factorisation."""
-    return spoil(jnp.where(jnp.all(f == s), v, (u * f) @ wt), v)
+    return poison(jnp.where(jnp.all(f == s), v, (u * f) @ wt), v)
 
 
 @map_singular.defjvp
@@ -144,7 +144,7 @@ def map_eigen(oracle: str, vectors: VectorSet, v: Array) -> Array:
 
 def _from_eigen(values: Array, q: Array, f: Array, v: Array) -> Array:
     """Q diag(f) Q', symmetric to the last digit."""
-    return spoil(jnp.where(jnp.all(f == values), symmetric_part(v), symmetric_part((q * f) @ q.T)), v)
+    return poison(jnp.where(jnp.all(f == values), symmetric_part(v), symmetric_part((q * f) @ q.T)), v)
 
 
 @map_eigen.defjvp
@@ -192,7 +192,7 @@ def _eigh(v: Array) -> tuple[Array, Array]:
 
 
 def _fit(v: Array) -> Array:
-    """v, or 0 if it holds a NaN or an infinity, from which LAPACK may not return; `spoil` puts the NaN back."""
+    """v, or 0 if it holds a NaN or an infinity, from which LAPACK may not return; `poison` puts the NaN back."""
     return jnp.where(jnp.all(jnp.isfinite(v)), v, 0)
 
 
@@ -204,8 +204,3 @@ def scaled(v: Array) -> tuple[Array, Array, Array]:
     largest = jnp.max(jnp.abs(v))
     unfit = ~jnp.isfinite(largest)
     return jnp.where(unfit, 0, v / jnp.where((largest == 0) | unfit, 1, largest)), largest, unfit
-
-
-def spoil(result: Array, v: Array) -> Array:
-    """NaN everywhere if the input held a NaN or an infinity."""
-    return jnp.where(jnp.all(jnp.isfinite(v)), result, jnp.nan)

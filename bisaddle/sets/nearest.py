@@ -34,6 +34,17 @@ def distance_by_lmo(convex_set: ConvexSet, v: Array) -> Array:
     return trees.norm(flat - corral.weights @ corral.points)
 
 
+def error_by_lmo(convex_set: ConvexSet, v: Array, p: Array) -> Array:
+    """How far p, a point of the set, is at most from the projection of v, as far as it shows above rounding.
+
+    |p - P(v)|^2 <= <v - p, P(v) - p> <= max_{u in S} <v - p, u - p>
+    """
+    away = v - p
+    best = convex_set.lmo(-away)
+    gap = trees.dot(away, best - p)
+    return jnp.sqrt(jnp.maximum(gap - trees.norm(away) * convex_set.rounding(best, p), 0))
+
+
 class Corral(NamedTuple):
     """Points, one a row, the tags their LMO gave them, and their weights (0: an unused slot) in the nearest point."""
 

@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
+from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced, within_reach
 from bisaddle.sets.extremes import ascending_order
 from bisaddle.sets.host import WORTH_A_CALL, on_cpu, on_host
 
@@ -25,7 +25,7 @@ class OrderedWeightedL1Ball(VectorSet):
     def vector_project(self, v: Array) -> Array:
         weights, radius = flat(self.weights, v), like(self.radius, v)
         order = ascending_order(-jnp.abs(v))
-        size = jnp.abs(v)[order]
+        size = within_reach(jnp.abs(v)[order], 0.5 * self.vector_diameter(v))
         shrunk = _shrink_to_ordered(size, weights, radius)
         outside = jnp.sign(v) * jnp.zeros_like(v).at[order].set(shrunk, unique_indices=True)
         return poison(jnp.where(jnp.sum(weights * size) <= radius, v, outside), v)

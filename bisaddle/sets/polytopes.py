@@ -9,9 +9,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, finite_array, like, poison, traced
+from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, finite_array, like, poison, traced, within_reach
 from bisaddle.sets.host import on_host
-from bisaddle.sets.nearest import affine_projection, affine_weights, nearest_of_hull, nearest_of_polyhedron
+from bisaddle.sets.matrix import scaled
+from bisaddle.sets.nearest import (
+    affine_projection,
+    affine_weights,
+    error_by_lmo,
+    nearest_of_hull,
+    nearest_of_polyhedron,
+)
 from bisaddle.sets.simplex import uniform_weights
 
 
@@ -25,6 +32,8 @@ class ConvexHull(ConvexSet):
     # the method is finite; this is the rounding of least squares on nearly dependent vertices
     tolerance = 1e-10
 
+    estimates = frozenset({"project"})
+
     vertices: Leaf = eqx.field(converter=lambda a: finite_array(a, "ConvexHull vertices"))
 
     def __check_init__(self):
@@ -36,12 +45,18 @@ class ConvexHull(ConvexSet):
 
     def project(self, v: Array) -> Array:
         v = self.fitting(v)
-        return _project_hull(self._rows(v), v.ravel()).reshape(v.shape)
+        rows = self._rows(v)
+        size = _size(rows)
+        near = within_reach(v.ravel(), size * v.size**0.5) / size
+        return poison(size * _project_hull(rows / size, near), v).reshape(v.shape)
 
     def lmo(self, direction: Array) -> Array:
         d = self.fitting(direction)
         rows = self._rows(d)
-        return poison(rows[jnp.argmin(rows @ d.ravel())], d).reshape(d.shape)
+        return poison(rows[jnp.argmin(rows / _size(rows) @ scaled(d.ravel())[0])], d).reshape(d.shape)
+
+    def project_error(self, v: Array, p: Array) -> Array:
+        return ConvexSet.project_error(self, v, p) + error_by_lmo(self, v, p)
 
     def diameter(self, v: Array) -> Array:
         rows = self._rows(self.fitting(v))
@@ -62,6 +77,12 @@ class ConvexHull(ConvexSet):
         return like(self.vertices, v).reshape(self.vertices.shape[0], -1)
 
 
+def _size(rows: Array) -> Array:
+    """The largest finite entry, by which squares and products are kept from overflow."""
+    largest = lax.stop_gradient(jnp.max(jnp.where(jnp.isfinite(rows), jnp.abs(rows), 0)))
+    return jnp.where(largest > 0, largest, 1)
+
+
 # Searches go one point after the other under vmap: a batch waits for its slowest, and two batches of factorisations in
 # one program can block each other for good on two cores (jaxlib 0.10.2: each waits, on a thread of the pool, for work
 # queued in that pool). What they found gives the derivatives, which alone factorise once more. Searches are jitted so
@@ -70,7 +91,7 @@ class ConvexHull(ConvexSet):
 
 @jax.custom_jvp
 def _project_hull(rows: Array, v: Array) -> Array:
-    return poison(_search_hull(rows, v)[0], v)
+    return _search_hull(rows, v)[0]
 
 
 @_project_hull.defjvp
@@ -82,7 +103,7 @@ def _project_hull_jvp(primals, tangents):
         face = rows[tags]
         return affine_weights(face, weights > 0, v) @ face
 
-    return poison(nearest, v), jax.jvp(on_face, primals, tangents)[1]
+    return nearest, jax.jvp(on_face, primals, tangents)[1]
 
 
 @jax.jit
@@ -112,6 +133,7 @@ class Polyhedron(ConvexSet):
 
     # HiGHS answers to 1e-10; the projection that follows it, and the projection itself, are at rounding level
     tolerance = 1e-9
+    estimates = frozenset({"project", "lmo"})
 
     A: Leaf | None
     b: Leaf | None
@@ -139,7 +161,10 @@ class Polyhedron(ConvexSet):
 
     def project(self, v: Array) -> Array:
         v = self.fitting(v)
-        return _project_polyhedron(*self._rows(v), v.ravel()).reshape(v.shape)
+        C, d, equations = self._rows(v)
+        size = _size(d)
+        near = within_reach(v.ravel(), self._longest(v, size)) / size
+        return poison(size * _project_polyhedron(C, d / size, equations, near), v).reshape(v.shape)
 
     def lmo(self, direction: Array) -> Array:
         d = self.fitting(direction)
@@ -169,6 +194,12 @@ class Polyhedron(ConvexSet):
             return f"Polyhedron holds vectors of size {self.size}, given an array of shape {v.shape}"
         return reason
 
+    def _longest(self, v: Array, levels: Array) -> Array:
+        """A bound on the length of the vectors in the set; a guess, on the safe side, where its sizes are traced."""
+        if self.box is None:
+            return levels / jnp.finfo(v.dtype).eps ** 0.5
+        return self.size**0.5 * jnp.max(jnp.abs(jnp.stack([like(bound, v) for bound in self.box])))
+
     def _rows(self, v: Array) -> tuple[Array, Array, int]:
         """(C, d, number of equations) of {C v <= d, the first rows equations}, every row of length 1 (or 0)."""
         identity = jnp.eye(self.size)
@@ -190,7 +221,7 @@ class Polyhedron(ConvexSet):
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _project_polyhedron(C: Array, d: Array, equations: int, v: Array) -> Array:
-    return poison(_search_polyhedron(C, d, equations, v)[0], v)
+    return _search_polyhedron(C, d, equations, v)[0]
 
 
 @_project_polyhedron.defjvp
@@ -201,7 +232,7 @@ def _project_polyhedron_jvp(equations: int, primals, tangents):
     def on_face(C, d, v):  # the derivative is that of the projection onto the active constraints
         return affine_projection(C[rows], d[rows], used, v)
 
-    return poison(nearest, v), jax.jvp(on_face, primals, tangents)[1]
+    return nearest, jax.jvp(on_face, primals, tangents)[1]
 
 
 @partial(jax.jit, static_argnums=2)

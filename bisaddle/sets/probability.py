@@ -7,7 +7,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import Leaf, VectorSet, as_leaf, finite_array, flat, like, poison, positive, traced
+from bisaddle.sets.base import (
+    Leaf,
+    VectorSet,
+    as_leaf,
+    finite_array,
+    flat,
+    like,
+    poison,
+    positive,
+    traced,
+    within_reach,
+)
 from bisaddle.sets.capped import CappedSet, project_capped_simplex
 from bisaddle.sets.divergences import HalfChiSquare, KullbackLeibler, lmo_chi_square, lmo_kl, project_divergence_ball
 from bisaddle.sets.extremes import place_of_smallest
@@ -115,6 +126,8 @@ class MeanConstrainedSimplex(VectorSet):
     mean); lmo: O(n) a pass, a few passes: at most two coordinates, an edge of the lower hull of (values, d).
     """
 
+    estimates = frozenset({"project"})  # where values are nearly equal, rounding of the mean moves the answer more
+
     values: Leaf = eqx.field(converter=lambda a: finite_array(a, "MeanConstrainedSimplex values"))
     lower: Leaf = eqx.field(converter=lambda a: finite_array(a, "MeanConstrainedSimplex lower"))
     upper: Leaf = eqx.field(converter=lambda a: finite_array(a, "MeanConstrainedSimplex upper"))
@@ -139,11 +152,13 @@ class MeanConstrainedSimplex(VectorSet):
 
     def vector_project(self, v: Array) -> Array:
         values, bounds = self._scaled(v)
-        nearest = project_simplex(v, jnp.ones((), v.dtype))
+        one = jnp.ones((), v.dtype)
+        near = within_reach(v - lax.stop_gradient(jnp.max(v)), one)
+        nearest = project_simplex(near, one)
         mean = jnp.sum(values * nearest)
         bound = jnp.where(mean > bounds[1], bounds[1], bounds[0])
         inside = (bounds[0] <= mean) & (mean <= bounds[1])
-        return poison(jnp.where(inside, nearest, _project_with_mean(v, values, bound)), v)
+        return poison(jnp.where(inside, nearest, _project_with_mean(near, values, bound)), v)
 
     def vector_lmo(self, d: Array) -> Array:
         values, bounds = self._scaled(d)
@@ -198,7 +213,7 @@ def _project_with_mean(v: Array, values: Array, mean: Array) -> Array:
     """
     one = jnp.ones((), v.dtype)
     rounding = 2 * jnp.finfo(v.dtype).eps
-    edge = jnp.where(values == mean, v, -jnp.inf)  # all that is left for an extreme mean
+    edge = jnp.where(values == mean, v, jnp.finfo(v.dtype).min / 4)  # all that is left for an extreme mean
     fixed_values, fixed_mean = lax.stop_gradient((values, mean))
 
     def multiplier(v, within):

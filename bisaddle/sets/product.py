@@ -19,6 +19,8 @@ class Product(ConvexSet):
     """
 
     capabilities = Derived(lambda self: frozenset.intersection(*(block.capabilities for block in self.blocks)))
+    tolerance = Derived(lambda self: max(block.tolerance for block in self.blocks))
+    estimates = Derived(lambda self: frozenset.union(*(block.estimates for block in self.blocks)))
 
     sets: PyTree
 
@@ -68,6 +70,16 @@ class Product(ConvexSet):
     def penalty(self, v: PyTree) -> Array:
         return jnp.sum(jnp.stack(jax.tree.leaves(self._map(lambda block, leaf: block.penalty(leaf), v))))
 
+    def project_error(self, v: PyTree, p: PyTree) -> Array:
+        return _hypotenuse(block.project_error(a, b) for block, a, b in self.split(v, p))
+
+    def prox_error(self, v: PyTree, p: PyTree, step: Number) -> Array:
+        return _hypotenuse(block.prox_error(a, b, step) for block, a, b in self.split(v, p))
+
+    def lmo_error(self, direction: PyTree, s: PyTree) -> Array:
+        errors = (block.lmo_error(d, u) for block, d, u in self.split(direction, s))
+        return sum(errors, start=jnp.zeros((), trees.dtype_of(s)))
+
     def best_response(self, y: PyTree, gradient: PyTree) -> tuple[Array, PyTree]:
         answers = [block.best_response(a, g) for block, a, g in self.split(y, gradient)]
         bounds, points = zip(*answers, strict=True)
@@ -100,7 +112,11 @@ class Product(ConvexSet):
         return self.join([function(*part) for part in self.split(v)])
 
     def _root_sum_squares(self, function, v: PyTree) -> Array:
-        return jnp.sqrt(sum(jnp.square(part) for part in jax.tree.leaves(self._map(function, v))))
+        return _hypotenuse(jax.tree.leaves(self._map(function, v)))
+
+
+def _hypotenuse(parts: Iterable[Array]) -> Array:
+    return jnp.sqrt(sum(jnp.square(part) for part in parts))
 
 
 def _is_set(node) -> bool:

@@ -33,6 +33,7 @@ class Penalty(ConvexSet):
 
     capabilities = Derived(lambda self: self.region.capabilities)
     tolerance = Derived(lambda self: self.region.tolerance)
+    estimates = Derived(lambda self: self.region.estimates)
 
     @property
     def region(self) -> ConvexSet:
@@ -57,6 +58,15 @@ class Penalty(ConvexSet):
 
     def sample(self, key: Array, shape: PyTree) -> PyTree:
         return self.region.sample(key, shape)
+
+    def project_error(self, v: PyTree, p: PyTree) -> Array:
+        return self.region.project_error(v, p)
+
+    def lmo_error(self, direction: PyTree, s: PyTree) -> Array:
+        return self.region.lmo_error(direction, s)
+
+    def prox_error(self, v: PyTree, p: PyTree, step: Number) -> Array:
+        return ConvexSet.project_error(self, v, p)
 
     def misfit(self, v: PyTree) -> str | None:
         return self.region.misfit(v)
@@ -121,11 +131,18 @@ class SquaredL2(Penalty):
             raise ValueError(f"SquaredL2 needs a projection onto its domain: {self.domain.missing('project')}")
 
     def prox(self, v: PyTree, step: Number) -> PyTree:
+        return self.domain.project(self._shrunk(v, step))
+
+    def prox_error(self, v: PyTree, p: PyTree, step: Number) -> Array:
+        shrunk = self._shrunk(v, step)
+        return self.domain.project_error(shrunk, p) + self.rounding(v, shrunk)
+
+    def _shrunk(self, v: PyTree, step: Number) -> PyTree:
         def shrink(a, c):
             t = like(step, a) * like(self.weight, a)
             return (a + t * c) / (1 + t)
 
-        return self.domain.project(jax.tree.map(shrink, v, self._center(v)))
+        return jax.tree.map(shrink, v, self._center(v))
 
     def penalty(self, v: PyTree) -> Array:
         off = trees.subtract(v, self._center(v))
@@ -274,6 +291,8 @@ class Prox(Penalty):
     is bounded by the domain's at the gradient of <g, .> - h, h differentiated by JAX: h(s) >= h(y) + <h'(y), s - y>.
     Prox(h) with another penalty h is h.
     """
+
+    estimates = Derived(lambda self: self.region.estimates | {"prox"})
 
     value: Callable
     step: Callable

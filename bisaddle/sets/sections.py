@@ -17,6 +17,9 @@ from bisaddle.trees import Number
 class _BoxSection(VectorSet):
     """What a box cut by a hyperplane and a box cut by a halfspace share."""
 
+    # where the free coordinates have small entries in the normal, rounding of the offset moves the answer more
+    estimates = frozenset({"project"})
+
     normal: Leaf = eqx.field(converter=lambda a: finite_array(a, "normal"))
     offset: Leaf = eqx.field(converter=lambda b: finite_array(b, "offset"))
     lower: Leaf = eqx.field(converter=lambda a: finite_array(a, "lower"))

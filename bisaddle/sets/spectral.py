@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from bisaddle import trees
 from bisaddle.sets.balls import L1Ball, LinfBall
 from bisaddle.sets.base import Leaf, VectorSet, like, positive
 from bisaddle.sets.krylov import leading_singular
@@ -41,6 +42,8 @@ class NuclearBall(SingularSet):
     values are close. The lmo has no reverse-mode derivative in the direction; support has.
     """
 
+    estimates = frozenset({"lmo"})  # a leading value that the search never met would not be missed
+
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "NuclearBall radius"))
 
     @property
@@ -70,6 +73,11 @@ class NuclearBall(SingularSet):
     def matrix_lmo(self, d: Array) -> Array:
         u, _, v, _ = leading_singular(d, 1)
         return -like(self.radius, d) * u @ v.T
+
+    def lmo_error(self, direction: Array, s: Array) -> Array:
+        *_, residual = self.leading(direction)
+        # s_1, if that is the value found, lies within the residual of its estimate, and so does u' D v
+        return 2 * like(self.radius, s) * jnp.sum(residual) + self.rounding(direction) * trees.norm(s)
 
     def matrix_support(self, d: Array) -> Array:
         # u' D v with the vectors held fixed: the value s_1, and u v' as its derivative (Danskin)

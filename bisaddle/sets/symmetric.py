@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from bisaddle import trees
 from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
 from bisaddle.sets.krylov import SMALL, leading_symmetric
 from bisaddle.sets.matrix import SpectralSet, map_eigen, symmetric_part
@@ -54,6 +55,8 @@ class Spectrahedron(_EigenSet):
     reverse-mode derivative in the direction; support has.
     """
 
+    estimates = frozenset({"lmo"})  # as of the NuclearBall
+
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "Spectrahedron radius"), default=1.0)
 
     @property
@@ -73,6 +76,10 @@ class Spectrahedron(_EigenSet):
         q, _, _ = leading_symmetric(-symmetric_part(d), 1)
         return like(self.radius, d) * q @ q.T
 
+    def lmo_error(self, direction: Array, s: Array) -> Array:
+        *_, residual = self.leading(direction)
+        return 2 * like(self.radius, s) * jnp.sum(residual) + self.rounding(direction) * trees.norm(s)
+
     def matrix_support(self, d: Array) -> Array:
         # q' D q with the vector held fixed: the value, and q q' as its derivative (Danskin)
         q, _, _ = leading_symmetric(jax.lax.stop_gradient(symmetric_part(d)), 1)
@@ -87,6 +94,8 @@ class Fantope(_EigenSet):
     8 k < n, as for the Spectrahedron, else a full eigendecomposition.
     """
 
+    estimates = frozenset({"lmo"})  # as of the NuclearBall
+
     k: int = eqx.field(static=True, converter=lambda k: _rank(k))
 
     @property
@@ -94,10 +103,20 @@ class Fantope(_EigenSet):
         return _CappedValues(self.k)
 
     def matrix_lmo(self, d: Array) -> Array:
-        if 8 * self.k < len(d) and len(d) > SMALL:
+        if self._iterates(len(d)):
             q, _, _ = leading_symmetric(-symmetric_part(d), self.k)
             return q @ q.T
         return map_eigen("vector_lmo", self.values, d)
+
+    def lmo_error(self, direction: Array, s: Array) -> Array:
+        error = self.rounding(direction) * (trees.norm(s) + self.diameter(s))
+        if not self._iterates(s.shape[-1]):
+            return error
+        *_, residual = self.leading(direction, self.k)
+        return error + 2 * jnp.sum(residual)
+
+    def _iterates(self, size: int) -> bool:
+        return 8 * self.k < size and size > SMALL
 
     def matrix_misfit(self, rows: int, columns: int) -> str | None:
         if rows == columns and rows < self.k:

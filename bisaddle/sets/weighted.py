@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall, direction_and_length
-from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive
+from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, within_reach
 from bisaddle.sets.extremes import one_hot, place_of_smallest, smallest
 from bisaddle.sets.roots import decreasing_root
 from bisaddle.sets.simplex import project_simplex, uniform_weights
@@ -28,8 +28,9 @@ class WeightedL1Ball(VectorSet):
 
     def vector_project(self, v: Array) -> Array:
         weights, radius = flat(self.weights, v), like(self.radius, v)
-        size = _shrink_to_weighted(jnp.abs(v), weights, radius)
-        return poison(jnp.where(jnp.sum(weights * jnp.abs(v)) <= radius, v, jnp.sign(v) * size), v)
+        near = within_reach(jnp.abs(v), radius / lax.stop_gradient(jnp.min(weights)))
+        outside = jnp.sign(v) * _shrink_to_weighted(near, weights, radius)
+        return poison(jnp.where(jnp.sum(weights * near) <= radius, v, outside), v)
 
     def vector_lmo(self, d: Array) -> Array:
         weights = flat(self.weights, d)
@@ -63,7 +64,8 @@ class LpBall(VectorSet):
         if closed is not None:
             return closed.vector_project(v)
         radius = like(self.radius, v)
-        shrunk, inside = _shrink_to_lp(jnp.abs(v) / radius, self.p)
+        longest = radius * like(v.size, v) ** max(0.5 - 1 / self.p, 0.0)
+        shrunk, inside = _shrink_to_lp(within_reach(jnp.abs(v), longest) / radius, self.p)
         return jnp.where(inside, v, jnp.sign(v) * radius * shrunk)
 
     def vector_lmo(self, d: Array) -> Array:
@@ -103,12 +105,13 @@ class Ellipsoid(VectorSet):
 
     def vector_project(self, v: Array) -> Array:
         axes, center = flat(self.axes, v), flat(self.center, v)
-        _, length = direction_and_length((v - center) / axes)
-        return jnp.where(length <= 1, v, center + _shrink_to_ellipsoid(v - center, axes))
+        near = within_reach(v - center, jnp.max(axes))
+        _, length = direction_and_length(near / axes)
+        return jnp.where(length <= 1, v, center + _shrink_to_ellipsoid(near, axes))
 
     def vector_lmo(self, d: Array) -> Array:
         axes = flat(self.axes, d)
-        unit, length = direction_and_length(axes * d)
+        unit, length = direction_and_length(axes / jnp.max(axes) * d)  # the product alone might overflow
         return flat(self.center, d) + axes * jnp.where(length == 0, jnp.arange(d.size) == 0, -unit)
 
     def vector_diameter(self, v: Array) -> Array:
@@ -158,7 +161,8 @@ class GroupBall(VectorSet):
     def vector_project(self, v: Array) -> Array:
         radius = like(self.radius, v)
         lengths, divisors = self._lengths(v)
-        shrunk = v * self._per_coordinate(project_simplex(lengths, radius) / divisors)
+        # not times the quotient of the numbers, which may underflow
+        shrunk = v / self._per_coordinate(divisors) * self._per_coordinate(project_simplex(lengths, radius))
         return poison(jnp.where(jnp.sum(lengths) <= radius, v, shrunk), v)
 
     def vector_lmo(self, d: Array) -> Array:
@@ -234,7 +238,9 @@ def _shrink_to_weighted(size: Array, weights: Array, radius: Array) -> Array:
     ratio = fixed / lax.stop_gradient(weights)
     top = place_of_smallest(-ratio)
     least = -lax.stop_gradient(radius) / square[top]  # the top coordinate alone would reach the radius
-    ratio = lax.optimization_barrier(jnp.maximum(ratio - ratio[top], least))
+    # XLA may compute ratios again, with another rounding: the difference of the top one with itself is not always 0
+    below = jnp.where(jnp.arange(size.size) == top, 0, jnp.minimum(ratio - ratio[top], 0))
+    ratio = lax.optimization_barrier(jnp.maximum(below, least))
 
     def newton(carry):
         t, _ = carry
@@ -249,12 +255,23 @@ def _shrink_to_weighted(size: Array, weights: Array, radius: Array) -> Array:
     t, _ = lax.while_loop(lambda carry: carry[0] > carry[1], newton, carry)
     active = ratio > t
     # what is left of every active coordinate above the top's share, then one linear equation
-    near = size - (fixed[top] / lax.stop_gradient(weights[top])) * weights
+    near = _above_level(size, weights, ratio, fixed[top] / lax.stop_gradient(weights[top]))
     excess = jnp.sum(jnp.where(active, weights * near, 0)) - radius
     x = near - excess / jnp.sum(jnp.where(active, jnp.square(weights), 0)) * weights
     x = jnp.where(active, jnp.maximum(x, 0), 0)
     reached = jnp.sum(weights * x)
     return x * radius / jnp.where(reached == 0, 1, reached)  # 1 up to rounding, which large scales multiply
+
+
+@jax.custom_jvp
+def _above_level(size: Array, weights: Array, ratio: Array, level: Array) -> Array:
+    """size - level weights where ratio = size / weights - level, whose digits the difference of large numbers lacks."""
+    return weights * ratio
+
+
+@_above_level.defjvp
+def _above_level_jvp(primals, tangents):
+    return _above_level(*primals), tangents[0] - primals[3] * tangents[1]
 
 
 @partial(jax.jit, static_argnums=1)
