@@ -50,7 +50,8 @@ def main(count=100, kinds=("Adaptive", "FullyProjected"), seed=0):
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    found, draw = Counter(), random.Random(seed)
+    found: Counter[str] = Counter()
+    draw = random.Random(seed)
     for kind in kinds:
         found.update(kills(kind, count // len(kinds), draw))
     for what, number in found.items():
@@ -66,7 +67,7 @@ def kills(kind, count, draw):
 
     problem, start, method, options = problem_and_method(kind)
     whole = described(timeless(bs.solve(problem, start, method, **options)))
-    found = Counter(dict.fromkeys(COUNTED, 0))
+    found: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
     longest = 1.0  # seconds that a run takes once it is ready, as far as is known
     with tempfile.TemporaryDirectory() as folder:
         while found["kills"] < count:

@@ -14,6 +14,7 @@ import bisaddle as bs
 from bisaddle.run import blocks, checkpoint
 from bisaddle.run.checkpoint import Checkpoints
 from bisaddle.run.plain import described, difference
+from bisaddle.sets.base import ConvexSet
 from tests.registry import PROBLEMS
 from tests.test_several import two_valleys
 from tests.test_solve import fully_projected, quadratic
@@ -123,11 +124,11 @@ def test_adaptive_goes_on_with_atoms_an_inverse_and_a_long_line_search(copies, t
         assert_same(whole, bs.resume(copy, problem))
 
 
-class WithoutProjection(bs.sets.base.ConvexSet):
+class WithoutProjection(ConvexSet):
     """A set that shows only its linear minimisation oracle."""
 
     capabilities = frozenset({"lmo"})
-    of: bs.sets.base.ConvexSet
+    of: ConvexSet
 
     def lmo(self, direction):
         return self.of.lmo(direction)
