@@ -1,5 +1,6 @@
 """Static mistakes, found by abstract evaluation before anything compiles: what was given, needed, to use instead."""
 
+import math
 import warnings
 from collections import Counter
 from inspect import unwrap
@@ -15,6 +16,7 @@ from bisaddle.oracle import call
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.flat import flat_set
+from bisaddle.sets.flat_base import length
 from bisaddle.trees import Shape
 
 # functions and shapes that have passed: tracing them again would take longer than a small problem does
@@ -203,8 +205,8 @@ def _check_feasible_now(variable: str, convex_set: ConvexSet, value: PyTree) -> 
         raise ValueError(f"{variable} must be finite at the start, given NaN or infinity; use finite numbers")
     distance = form.violation(flat)
     # an answer of an earlier run, or one written to a file with few digits, is a good start too
-    tolerance = 10 * float(np.sqrt(np.finfo(flat.dtype).eps)) * max(1.0, float(np.linalg.norm(flat)))
-    if not distance <= tolerance:
+    tolerance = 10 * float(np.sqrt(np.finfo(flat.dtype).eps)) * max(1.0, length(flat))
+    if not (distance <= tolerance and math.isfinite(distance)):  # both overflow where numbers end
         advice = f"use a point of it such as problem.{variable}_set.lmo({variable})"
         if "project" in convex_set.capabilities:
             nearest = jax.tree.map(
