@@ -1,10 +1,12 @@
 """Static mistakes, found by abstract evaluation before anything compiles: what was given, needed, to use instead."""
 
+import math
 import warnings
 from collections import Counter
 from inspect import unwrap
 from types import CellType, FunctionType
 from typing import Any, TypeGuard
+from weakref import ref
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ from bisaddle.oracle import call
 from bisaddle.problem import Point, Problem, described
 from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.flat import flat_set
+from bisaddle.sets.flat_base import length
 from bisaddle.sets.product import Product
 from bisaddle.trees import Shape
 
@@ -25,6 +28,7 @@ _CHECKED: set = set()
 # how often a function may be defined anew with the same shapes, each time to be compiled again, before we say so
 MOST_ALIKE = 5
 _ALIKE: Counter = Counter()
+_LATEST: dict[tuple, ref] = {}
 
 
 def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -> None:
@@ -210,6 +214,9 @@ def _warn_of_recompiling(problem: Problem, shapes: tuple) -> None:
         if not isinstance(plain, FunctionType):
             continue
         key = (_text(plain), shapes)
+        if _LATEST.get(key, lambda: None)() is plain:
+            continue  # with another set or other constants, but not defined anew
+        _LATEST[key] = ref(plain)
         _ALIKE[key] += 1
         if _ALIKE[key] == MOST_ALIKE + 1:
             code = unwrap(plain).__code__
@@ -300,8 +307,8 @@ def _check_feasible_now(variable: str, convex_set: ConvexSet, value: PyTree) -> 
     flat = shape.ravel(value)
     distance = form.violation(flat)
     # an answer of an earlier run, or one written to a file with few digits, is a good start too
-    tolerance = 10 * float(np.sqrt(np.finfo(flat.dtype).eps)) * max(1.0, float(np.linalg.norm(flat)))
-    if not distance <= tolerance:
+    tolerance = 10 * float(np.sqrt(np.finfo(flat.dtype).eps)) * max(1.0, length(flat))
+    if not (distance <= tolerance and math.isfinite(distance)):  # both overflow where numbers end
         advice = f"use a point of it such as problem.{variable}_set.lmo({variable})"
         if "project" in convex_set.capabilities:
             nearest = jax.tree.map(

@@ -42,3 +42,12 @@ def noted(terminate: bool = False) -> Iterator[Interrupt]:
     finally:
         for number in changed:
             signal.signal(number, usual[number])
+
+
+@contextmanager
+def not_lost() -> Iterator[None]:
+    """with not_lost(): Ctrl-C raises KeyboardInterrupt at the end of the block, where there is nothing to give back."""
+    with noted() as interrupt:
+        yield
+    if interrupt.asked:
+        raise KeyboardInterrupt

@@ -18,7 +18,7 @@ from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
 from bisaddle.run.blocks import BlockRun, run_blocks
 from bisaddle.run.checkpoint import EVERY, Checkpoints, Settings, read
-from bisaddle.run.interrupts import noted
+from bisaddle.run.interrupts import not_lost, noted
 from bisaddle.run.loop import HostRun, Limits, Run, run_hosts
 from bisaddle.run.progress import Progress
 from bisaddle.run.result import Record, Result, Status
@@ -83,7 +83,7 @@ def solve(
     if not isinstance(method, Method):
         raise ValueError(f"method must be a bisaddle.methods.Method, given {described(method)}; None is Adaptive()")
     watch = Watch()
-    with watched(watch):
+    with watched(watch), not_lost():
         check_problem_at(problem, start)
     method.check(problem)
     if measure is None:
@@ -134,7 +134,7 @@ def resume(
     method = kept.method_for(path, method)
     watch = Watch()
     try:
-        with watched(watch):
+        with watched(watch), not_lost():
             for start in kept.starts:
                 check_problem_at(problem, start)
     except ValueError as error:
@@ -166,6 +166,7 @@ def _solved(
         Progress(progress, method.name, settings.max_steps) as bar,
         watched(watch),
         one_blas_thread(),
+        noted(terminate=checkpoints is not None) as interrupt,
     ):
         watch.say = bar.compiling
         starts = points()
@@ -179,11 +180,10 @@ def _solved(
             checkpoints.restore(runs, snapshots or [])
         watch.deadline = deadline  # from here on there is something to give back
         limits = Limits(
-            settings.max_steps, settings.every, tol, deadline, callback, settings.sparse, horizon=settings.horizon
+            settings.max_steps, settings.every, tol, deadline, callback, settings.sparse, interrupt, settings.horizon
         )
         try:
-            with noted(terminate=checkpoints is not None) as interrupt:
-                run_all(runs, replace(limits, interrupt=interrupt), checkpoints)
+            run_all(runs, limits, checkpoints)
         except (KeyboardInterrupt, OutOfTime) as stop:
             for run in runs:
                 interrupted = Status.INTERRUPTED if isinstance(stop, KeyboardInterrupt) else Status.MAX_SECONDS

@@ -149,8 +149,9 @@ class Intersection(ConvexSet):
             return lax.custom_linear_solve(apply, adjoint(right)[0], many, symmetric=True)
 
         s = lax.custom_root(residual, start, solve, tangent_solve) if newtons else solve(residual, start)
-        p = self.sets[0].project(s[0])
-        return p, lax.stop_gradient(self._error(v, p, s, projections(s), residual(s), weight))
+        p, x, left = self.sets[0].project(s[0]), projections(s), residual(s)
+        stuck = _norm(left) > 100 * target  # by max_rounds
+        return p, lax.stop_gradient(jnp.where(stuck, size + _norm(x - p), self._error(v, p, s, x, left, weight)))
 
     def _error(self, v: Array, p: Array, s: Array, x: Array, residual: Array, weight: Array) -> Array:
         """How far p is from the projection P of v, by what the splitting has left.
