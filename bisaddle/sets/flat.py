@@ -11,12 +11,12 @@ from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
 from bisaddle.sets.flat_base import FlatSet as FlatSet, Linear, length
-from bisaddle.sets.flat_compiled import CompiledForm, IndicatorForm, PenaltyForm, is_domain
+from bisaddle.sets.flat_compiled import CompiledForm, IndicatorForm, PenaltyForm, SquaredForm, is_domain
 from bisaddle.sets.flat_divergences import ChiSquareForm, KLForm
 from bisaddle.sets.flat_forms import BoxForm, L1Form, L2Form, SimplexForm, UnitSimplexForm
 from bisaddle.sets.probability import ChiSquareBall, KLBall
 from bisaddle.sets.product import Product
-from bisaddle.sets.prox import Indicator, Penalty
+from bisaddle.sets.prox import Indicator, Penalty, SquaredL2
 from bisaddle.sets.sections import FreeBall
 from bisaddle.sets.simplex import Simplex
 from bisaddle.trees import Number, Shape
@@ -54,6 +54,8 @@ def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
         domain = flat_set(convex_set.region, shape.structs)
         if kind is Indicator:
             return IndicatorForm(convex_set, domain)
+        if isinstance(convex_set, SquaredL2) and kind is SquaredL2:
+            return SquaredForm(convex_set, domain, shape)
         return PenaltyForm(convex_set, domain, CompiledForm(convex_set, shape))
     return CompiledForm(convex_set, shape)
 

@@ -12,8 +12,8 @@ from jaxtyping import Array, PyTree
 from bisaddle.programs import Program
 from bisaddle.sets.base import ConvexSet, VectorSet
 from bisaddle.sets.combine import Custom, Rotated, Scaled, Translated
-from bisaddle.sets.flat_base import FlatSet, Linear
-from bisaddle.sets.prox import Penalty
+from bisaddle.sets.flat_base import FlatSet, Linear, length
+from bisaddle.sets.prox import Penalty, SquaredL2
 from bisaddle.trees import Number, Shape
 
 # rows that a derivative is taken of at once
@@ -106,6 +106,38 @@ class PenaltyForm(FlatSet):
         self.violation, self.diameter = domain.violation, domain.diameter
         self.prox, self.penalty, self.best_response = own.prox, own.penalty, own.best_response
         self.project_error, self.lmo_error, self.prox_error = domain.project_error, domain.lmo_error, own.prox_error
+
+
+class SquaredForm(PenaltyForm):
+    """SquaredL2: all that it asks is a projection onto its domain, and nothing of its own is compiled."""
+
+    def __init__(self, of: SquaredL2, domain: FlatSet, shape: Shape):
+        super().__init__(of, domain, domain)
+        self.domain, self.weight = domain, float(of.weight)
+        given = jax.tree.leaves(of.center)
+        leaves = zip(given if len(given) > 1 else given * len(shape.shapes), shape.shapes, strict=True)
+        self.center = np.concatenate([np.broadcast_to(np.asarray(c), a).ravel() for c, a in leaves]).astype(shape.dtype)
+        self.prox, self.penalty, self.best_response = self._prox, self._penalty, self._best_response
+        self.prox_error = self._prox_error
+
+    def _shrunk(self, v: np.ndarray, step: Number) -> np.ndarray:
+        t = v.dtype.type(self.weight * float(step))
+        return (v + t * self.center) / (1 + t)
+
+    def _prox(self, v: np.ndarray, step: Number) -> np.ndarray:
+        return self.domain.project(self._shrunk(v, step))
+
+    def _prox_error(self, v: np.ndarray, p: np.ndarray, step: Number) -> float:
+        shrunk = self._shrunk(v, step)
+        rounding = 16 * float(np.finfo(v.dtype).eps)
+        return self.domain.project_error(shrunk, p) + rounding * (length(v) + length(shrunk))
+
+    def _penalty(self, v: np.ndarray) -> float:
+        return 0.5 * self.weight * length(v - self.center) ** 2
+
+    def _best_response(self, y: np.ndarray, gradient: np.ndarray) -> tuple[float, np.ndarray]:
+        s = self.domain.project(self.center + gradient / y.dtype.type(self.weight))
+        return float(gradient.dot(s - y)) + self._penalty(y) - self._penalty(s), s
 
 
 class IndicatorForm(PenaltyForm):
