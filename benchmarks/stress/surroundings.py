@@ -24,7 +24,9 @@ THREADS = 8
 # how much the memory of a run may grow after the first hundredth of its steps
 GROWTH = 0.05
 # seconds after which Ctrl-C is sent to a process that has just begun to compile
-MOMENTS = (0.0, 0.1, 0.3, 1.0)
+MOMENTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 1.0)
+# before this no run can have ended
+SOON = 0.3
 
 # one small saddle, many steps; callbacks say how much memory there is
 LONG = """
@@ -131,8 +133,10 @@ def interrupted(moments: tuple[float, ...] = MOMENTS) -> list[str]:
             out, error = "hang -", ""
         answers[moment] = out.split() if process.returncode == 0 else ["crash", error[-300:]]
     print("  Ctrl-C while compiling:", ", ".join(f"{m} s: {told[0]}" for m, told in answers.items() if m is not None))
-    wanted = answers[None][1]
-    return [f"Ctrl-C after {m} s: {told}" for m, told in answers.items() if told[1] != wanted]
+    wanted = answers.pop(None)[1]
+    wrong = [f"Ctrl-C after {m} s: {told}" for m, told in answers.items() if told[1] != wanted]
+    heard = ("KeyboardInterrupt", "INTERRUPTED")
+    return wrong + [f"Ctrl-C after {m} s is lost" for m, told in answers.items() if m <= SOON and told[0] not in heard]
 
 
 def long_run(steps: int) -> list[str]:
