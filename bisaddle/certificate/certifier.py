@@ -104,15 +104,19 @@ class Certificate(eqx.Module):
         )
 
     @property
-    def _warning(self) -> str:
-        found = ((self.lower_witness, "g", "theta"), (self.upper_witness, "f", "y"))
-        lines = [
-            f"\n{witness.needed}, but along a direction of {variable} the curvature of {function} is "
+    def refutation(self) -> str:
+        """What the witnesses say of the problem, in words; nothing without one."""
+        found = ((self.lower_witness, "g", "theta", "lower"), (self.upper_witness, "f", "y", "upper"))
+        return "; ".join(
+            f"{witness.needed}, but along a direction of {variable} the curvature of {function} is "
             f"{witness.curvature:.6g} (certificate.{level}_witness)"
-            for (witness, function, variable), level in zip(found, ("lower", "upper"), strict=True)
+            for witness, function, variable, level in found
             if witness is not None
-        ]
-        return "".join(lines) + self._degenerate_warning
+        )
+
+    @property
+    def _warning(self) -> str:
+        return (f"\n{self.refutation}" if self.refutation else "") + self._degenerate_warning
 
     @property
     def _degenerate_warning(self) -> str:

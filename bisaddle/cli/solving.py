@@ -201,9 +201,9 @@ def certify(
         theirs = f"measure {old['measure']}, sigma = {old['sigma']:g}, tau = {old['tau']:g}"
         click.echo(f"Gap here: {ours}. The file claims: {theirs}, tol = {claimed:g}.")
         verdict = "at most" if within else "not within"
-        click.echo(
-            f"{'CERTIFIED' if within else 'NOT CERTIFIED'}: the gap, error bound included, is {verdict} {tol:g}."
-        )
+        what = "CERTIFIED" if within else "NOT CERTIFIED"
+        why = "see above" if fresh.refutation else f"the gap, error bound included, is {verdict} {tol:g}"
+        click.echo(f"{what}: {why}.")
         if second is not None:
             click.echo(f"{second}\nThe audit {'agrees' if agrees else 'does NOT agree'} that it is at most {tol:g}.")
     if not (within and agrees):

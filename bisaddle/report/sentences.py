@@ -12,11 +12,15 @@ def certificate_document(certificate: Any, sigma: float = 1.0, tau: float = 1.0)
     """The numbers of a Certificate, its measure, and the sigma and tau of its gaps; JSON."""
     numbers = {name: finite(float(getattr(certificate, name))) for name in NUMBERS}
     words = {"measure": certificate.measure, "error_is_bound": certificate.error_is_bound}
+    if certificate.refutation:
+        words["refutation"] = certificate.refutation
     return numbers | words | {"sigma": sigma, "tau": tau}
 
 
 def certificate_sentence(certificate: Mapping[str, Any]) -> str:
     """What the numbers of a certificate say about the point, for someone who has not read the definitions."""
+    if refutation := certificate.get("refutation"):
+        return f"Nothing can be certified: {refutation}."
     gap, error = certificate.get("gap"), certificate.get("error_bound")
     if gap is None or error is None:
         return "Nothing can be said: the gap or its error is not a finite number."
