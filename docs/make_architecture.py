@@ -85,6 +85,7 @@ WALKS = {
             "oracle/spectra.py",
             "certificate/noise.py",
             "certificate/witnesses.py",
+            "run/reasons.py",
             "run/progress.py",
             "run/interrupts.py",
         ),

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -202,6 +203,35 @@ def test_an_error_bound_that_cannot_shrink_ends_in_a_status():
     tol = result.certificate.error_bound / 3
     near = bs.solve(dataclasses.replace(problem, noise=1e-3), start, tol=tol)
     assert near.status is bs.Status.ACCEPTABLE and near.certificate.within(10 * tol) and near.steps < 1000
+
+
+@pytest.mark.parametrize("name", ["logistic", "QL"])
+def test_a_tol_that_float32_cannot_deliver_is_told_soon_and_with_the_way_out(name):
+    problem, start, _ = PROBLEMS[name](0)
+    single = jax.tree.map(lambda a: jnp.asarray(a).astype(jnp.float32), (problem, start))
+    with pytest.warns(UserWarning, match="tol=1e-06 .*float32.*jax_enable_x64"):
+        result = bs.solve(*single, tol=1e-6)
+    assert result.status is bs.Status.STALLED and result.steps < 1000
+    assert "jax_enable_x64" in result.reason and result.reason in str(result)
+    assert result.certificate.error_bound > 1e-6
+
+
+def test_nan_in_the_data_is_named_with_its_place():
+    problem, start, _ = PROBLEMS["Experiment 1, rows"](0)
+    data = jax.tree.map(np.array, problem.data)
+    jax.tree.leaves(data)[0].flat[3] = np.nan
+    result = bs.solve(dataclasses.replace(problem, data=data), start)
+    assert result.status is bs.Status.NONFINITE
+    assert "data.train_rows holds 1 NaN" in result.reason and "first at [0, 0, 3]" in result.reason
+
+
+def _root(x, theta, y, data):
+    return jnp.sum(jnp.sqrt(x - 2)) + jnp.sum(y)
+
+
+def test_a_function_that_is_no_number_is_named():
+    result = bs.solve(bs.Problem(_root, None, BOX, BOX), bs.Point(np.zeros(2), None, np.zeros(2)))
+    assert result.status is bs.Status.NONFINITE and result.reason == "f, f_x is not finite at result.point"
 
 
 def test_a_budget_that_ends_close_to_tol_is_acceptable():

@@ -26,6 +26,8 @@ CALLBACK_STEPS = 100
 PATIENCE = 10
 # steps of a host-driven run before the next start has its turn
 TURN = 10
+# steps of a host-driven run without a smaller gap of its own, after which it is asked whether there can be one
+STUCK = 200
 # records with a gap of at most tol whose error bound forbids a certificate, after which it is not going to come
 IDLE = 20
 # factor on the score of the best record that counts as better
@@ -234,6 +236,14 @@ class HostRun(Run):
         certificate = self.certifier.decisive(look.x, look.theta, look.y, look.w, tol)
         return None if certificate is None else self._keep(look, certificate)
 
+    def out_of_reach(self, tol: float | None) -> Status | None:
+        """STALLED, where the method's own gap has not fallen for long and no point there could be certified."""
+        idle = self.k - self.best.k
+        if tol is None or not self.sparse or idle == 0 or idle % STUCK:
+            return None
+        best = self.certifier.certificate(self.best.x, self.best.theta, self.best.y)
+        return Status.STALLED if best.error_bound > tol else None
+
     def finish(self) -> None:
         known = set(self.history.certified.rows()[:, K])
         # a run that did not succeed also shows the place that seemed best
@@ -276,7 +286,7 @@ def _steps(run: HostRun, number: int, limits: Limits, checkpoints: Checkpoints |
         if np.isfinite(size) and size <= run.ceiling:
             run.move_to(look)
             record = _record(run, look, limits)
-        run.status = limits.status(look.k, size, run.ceiling, record, run.idle)
+        run.status = limits.status(look.k, size, run.ceiling, record, run.idle) or run.out_of_reach(limits.tol)
         yield
 
 

@@ -26,7 +26,7 @@ class Status(Enum):
     MAX_STEPS = "max_steps was reached before the gap met tol; raise it, change the step sizes, or accept the gap."
     MAX_SECONDS = "max_seconds was reached before the gap met tol; raise it, or go on from result.last."
     STALLED = (
-        "the gap seems to meet tol, but its error bound does not shrink enough to certify it; use float64, scale the "
+        "the error bound of the gap stays above tol, so that more steps would not help; use float64, scale the "
         "problem, add a ridge term to g, or raise tol."
     )
     NOT_STRONGLY_CONVEX = (
@@ -124,6 +124,7 @@ class Result(eqx.Module):
     """What solve found. point: the recorded iterate with the lowest gap plus error bound; last: where the run ended.
 
     certificate: of the point. seconds: the method's own time; compile_seconds: all time spent compiling.
+    reason: what is known, beyond the status, of why a run did not succeed.
     starts: the results of all starts, in order, this one included; empty for a single start.
     """
 
@@ -136,6 +137,7 @@ class Result(eqx.Module):
     seconds: float = eqx.field(static=True)
     compile_seconds: float = eqx.field(static=True)
     starts: tuple["Result", ...] = ()
+    reason: str = eqx.field(static=True, default="")
 
     @property
     def x(self) -> PyTree:
@@ -174,6 +176,8 @@ class Result(eqx.Module):
     def __str__(self) -> str:
         compiling = f", after {self.compile_seconds:.2g} s of compiling" if self.compile_seconds >= 0.01 else ""
         lines = [f"{self.status}: {self.steps} steps in {self.seconds:.2g} s{compiling}", self.status.advice]
+        # what the witnesses say is printed with the certificate
+        lines += [self.reason] if self.reason and self.reason != self.certificate.refutation else []
         lines.append(str(self.certificate))
         for i, other in enumerate(self.starts):
             degenerate = ", degenerate" if other.certificate.degenerate else ""

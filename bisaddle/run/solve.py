@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,12 +22,15 @@ from bisaddle.run.checkpoint import EVERY, Checkpoints, Settings, read
 from bisaddle.run.interrupts import not_lost, noted
 from bisaddle.run.loop import HostRun, Limits, Run, run_hosts
 from bisaddle.run.progress import Progress
+from bisaddle.run.reasons import reason
 from bisaddle.run.result import Record, Result, Status
 from bisaddle.run.starts import best_result, moved_into, start_points
-from bisaddle.trees import Number
+from bisaddle.trees import Number, dtype_of
 
 # a run is recorded a hundred times, and at least as often as this
 MOST_STEPS_BETWEEN = 1000
+# a tol of so few roundings is hardly ever certified: gradients of numbers of size 1 lose as many
+ROUNDINGS = 20
 
 
 def solve(
@@ -96,6 +100,7 @@ def solve(
     max_seconds = None if max_seconds is None else float(max_seconds)
     gap = (measure, float(sigma), float(tau))
     settings = Settings(tol, max_steps, max_seconds, every, sparse, *gap, starts is not None, max_steps)
+    _warn_of_rounding(tol, start)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoints):
         checkpoint = Checkpoints(checkpoint, checkpoint_every)
     points = lambda: [start] if starts is None else start_points(problem, start, int(starts), key)
@@ -220,6 +225,7 @@ def _result(run: Run, limits: Limits, watch: Watch) -> Result:
         status=status,
         seconds=run.seconds,
         compile_seconds=watch.seconds,
+        reason=reason(status, run.problem, run.certifier, best.point, certificate),
     )
 
 
@@ -257,6 +263,16 @@ def _check_limits(tol, max_steps, max_seconds, every, starts, key) -> None:
         raise ValueError(f"starts={starts} needs a key for the random ones; use key=jax.random.key(0)")
     if key is not None:
         check_key(key)
+
+
+def _warn_of_rounding(tol: float | None, start: Point) -> None:
+    eps = float(np.finfo(dtype_of(start.x)).eps)
+    if tol is not None and tol < ROUNDINGS * eps:
+        warnings.warn(
+            f"tol={tol:g} is hardly more than rounding in {dtype_of(start.x)}, and may not be certified; raise it"
+            + (', or call jax.config.update("jax_enable_x64", True) and give float64 arrays' if eps > 1e-10 else ""),
+            stacklevel=3,
+        )
 
 
 def _check_choices(callback, progress, check) -> None:

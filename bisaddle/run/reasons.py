@@ -1,0 +1,59 @@
+"""Why a run did not end as it should, in words that name what to change: for Result.reason."""
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from bisaddle.certificate.certifier import Certificate, Certifier
+from bisaddle.problem import Point, Problem
+from bisaddle.run.result import Status
+
+
+def reason(status: Status, problem: Problem, certifier: Certifier, point: Point, certificate: Certificate) -> str:
+    """What is known beyond the status; nothing if that is all."""
+    if status is Status.NONFINITE:
+        return _without_numbers(problem.data) or _not_finite(certifier, point)
+    if status in (Status.NOT_CONCAVE, Status.NOT_STRONGLY_CONVEX):
+        return certificate.refutation
+    if status is Status.STALLED:
+        return _reachable(certifier, certificate)
+    return ""
+
+
+def _without_numbers(data: PyTree) -> str:
+    """Which array of the data holds NaN or infinity, and where first."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(data):
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            continue  # a part of it lies on other hosts
+        array = np.asarray(leaf)
+        if array.dtype.kind not in "fc" or np.all(np.isfinite(array)):
+            continue
+        wrong = ~np.isfinite(array)
+        first = tuple(map(int, np.argwhere(wrong)[0]))
+        return (
+            f"data{jax.tree_util.keystr(path)} holds {np.sum(wrong)} NaN or infinite entries of {array.size}, the "
+            f"first at {list(first)}; fill or mask them"
+        )
+    return ""
+
+
+def _not_finite(certifier: Certifier, point: Point) -> str:
+    """Which of the functions is no number at the point."""
+    kernels = certifier.kernels
+    x, theta, y = kernels.flat(point)
+    upper = kernels.upper(x, theta, y)
+    found = {"f": upper.value, "f_x": upper.f_x, "f_theta": upper.f_theta, "f_y": upper.f_y}
+    if kernels.has_lower:
+        found["g_theta"] = kernels.lower_gradient(x, theta)
+    wrong = [name for name, value in found.items() if not np.all(np.isfinite(value))]
+    return f"{', '.join(wrong)} is not finite at result.point" if wrong else ""
+
+
+def _reachable(certifier: Certifier, certificate: Certificate) -> str:
+    kernels = certifier.kernels
+    what = [f"the error bound is {certificate.error_bound:.1e}, and no smaller tol can be certified"]
+    if kernels.dtype == np.float32:
+        what.append('the point is float32: call jax.config.update("jax_enable_x64", True) and give float64 arrays')
+    elif kernels.has_lower and certificate.lower_residual > 0:
+        what.append("g may be nearly singular, or in large units: a ridge term or other units help")
+    return "; ".join(what)
