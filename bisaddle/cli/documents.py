@@ -139,6 +139,7 @@ def result_document(result: Any, problem: dict[str, Any], settings: dict[str, An
         "settings": settings,
         "status": str(result.status),
         "advice": result.status.advice,
+        "reason": result.reason,
         "partial": str(result.status) == "INTERRUPTED",
         "starts": finite(starts),
         "steps": result.steps,

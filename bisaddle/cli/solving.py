@@ -298,6 +298,8 @@ def watched(run: Callable[..., Any], built: Built, method: Any, options: dict[st
 def _show(built: Built, result: Any, document: dict[str, Any]) -> None:
     certificate = document["certificate"]
     click.echo(f"{result.status} after {result.steps} steps and {result.seconds:.2f} s: {result.status.advice}")
+    if result.reason and result.reason != result.certificate.refutation:  # which the sentence below says
+        click.echo(f"{result.reason}.")
     screen.table(("", "certificate"), [(words, _exact(certificate[name])) for name, words in WORDS.items()])
     if document["starts"]:
         rows = []
