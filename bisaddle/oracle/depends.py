@@ -6,6 +6,32 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
+from bisaddle.programs import Program
+
+# answers that are kept
+MOST_KNOWN = 256
+_KNOWN: dict[tuple, bool] = {}
+
+
+def is_free_of(name: str, derivative: Callable, program: Program) -> bool:
+    """Whether derivative(variable, part, x, theta, y) surely does not depend on the variable of that name.
+
+    program: one of the part, a pytree of functions and shapes; the question is asked once for its form and kinds.
+    """
+    form, kinds = program.form, program.kinds
+    key = (derivative, form, kinds)
+    if key not in _KNOWN:
+        part = jax.tree.unflatten(form, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, *_ in kinds])
+        x, theta, y = part.x.structs, part.theta.structs, part.y.structs
+
+        def of_leaves(variable, leaves, x, theta, y):
+            return derivative(variable, jax.tree.unflatten(form, leaves), x, theta, y)
+
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = not depends(of_leaves, getattr(part, name).structs, jax.tree.leaves(part), x, theta, y)
+    return _KNOWN[key]
+
 
 def depends(function: Callable, *args: PyTree) -> bool:
     """Whether any output of function(*args) may depend on the first argument."""

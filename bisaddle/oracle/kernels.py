@@ -1,7 +1,6 @@
 """The derivatives of a problem at flat NumPy vectors, each a small compiled program: for what runs on the host."""
 
 import math
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
-from bisaddle.oracle.depends import depends
+from bisaddle.oracle.depends import is_free_of
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
@@ -190,33 +189,12 @@ class Kernels:
     @cached_property
     def quadratic(self) -> bool:
         """Whether g is surely quadratic in theta: its Hessian product does not mention theta."""
-        return self.has_lower and _is_free_of("theta", _hessian_times, self._lower)
+        return self.has_lower and is_free_of("theta", _hessian_times, self._lower)
 
     @cached_property
     def linear_in_y(self) -> bool:
         """Whether f is surely linear in y: its gradient there does not mention y."""
-        return _is_free_of("y", _f_y, self._upper)
-
-
-MOST_KNOWN = 256
-_KNOWN: dict[tuple, bool] = {}
-
-
-def _is_free_of(name: str, derivative: Callable, program: Program) -> bool:
-    """Whether derivative(variable, part, x, theta, y) surely does not depend on the variable of that name."""
-    form, kinds = program.form, program.kinds
-    key = (derivative, form, kinds)
-    if key not in _KNOWN:
-        part = jax.tree.unflatten(form, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, *_ in kinds])
-        x, theta, y = part.x.structs, part.theta.structs, part.y.structs
-
-        def of_leaves(variable, leaves, x, theta, y):
-            return derivative(variable, jax.tree.unflatten(form, leaves), x, theta, y)
-
-        if len(_KNOWN) >= MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[key] = not depends(of_leaves, getattr(part, name).structs, jax.tree.leaves(part), x, theta, y)
-    return _KNOWN[key]
+        return is_free_of("y", _f_y, self._upper)
 
 
 def _hessian_times(theta: PyTree, part: _Part, x: PyTree, w: PyTree, y: PyTree) -> PyTree:
