@@ -1,5 +1,7 @@
 """What shows that a problem is not of its class: a direction along which g is not convex, or f not concave in y."""
 
+from itertools import pairwise
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
@@ -13,8 +15,8 @@ from bisaddle.sets.flat import FlatSet
 PRODUCTS, HEAVY_PRODUCTS = 64, 16
 # a given mu_g may exceed the least curvature by this share: users round
 SHARE = 1e-6
-# points of Y among which f is tried for concavity: far ones, of which mixtures are made; directions close to y
-FAR, HEAVY_FAR = 4, 2
+# points of Y among which f is tried for concavity: far ones, of which mixtures are made; directions close to each
+FAR, HEAVY_FAR = 6, 2
 NEAR, HEAVY_NEAR = 4, 2
 # of the way from y to other points, for those close to it
 CLOSE = 1e-2
@@ -89,9 +91,9 @@ def upper_witness(
     """A direction between two points of Y along which f is convex, and the largest value of f - h that was met.
 
     For concave f, <f_y(b) - f_y(a), b - a> <= 0 and f(b) <= f(a) + <f_y(a), b - a> for all a and b in Y. Both are tried
-    for every pair of: y, its best response, points far apart, means of these, and points close to y in directions that
-    follow the curvature of f (a Krylov space of f_yy, from differences of f_y). What is no more than rounding does not
-    count. Nothing is asked of an f that is linear in y, as its program tells.
+    for every pair of: y, its best response, points far apart, and points close to y, to those and to means of them, in
+    directions that follow the curvature of f (a Krylov space of f_yy, from differences of f_y). What is no more than
+    rounding does not count. Nothing is asked of an f that is linear in y, as its program tells.
     """
     y_set = kernels.y_set
     if y_set is None or kernels.linear_in_y:
@@ -99,13 +101,19 @@ def upper_witness(
     tried = _Tried(kernels, x, theta)
     if tried.add(y, here) is None:
         return None, -np.inf
-    best, far_points = y_set.best_response(y, here.f_y)[1], _far_points(y_set, y, HEAVY_FAR if kernels.heavy else FAR)
-    for point in (best, *far_points):
-        tried.add(point)
-    # each far point mixed with the one before it and with y
-    for first, second in zip((best, *far_points), far_points, strict=False):
-        tried.add((0.2 * y + 0.3 * first + 0.5 * second).astype(y.dtype))
-    _look_around(tried, y_set, y, HEAVY_NEAR if kernels.heavy else NEAR)
+    directions = HEAVY_NEAR if kernels.heavy else NEAR
+    best, *others = y_set.best_response(y, here.f_y)[1], *_far_points(y_set, y, HEAVY_FAR if kernels.heavy else FAR)
+    centres = [y]
+    if not kernels.quadratic_in_y:  # or it bends everywhere as it does here
+        for point in (best, *others):
+            tried.add(point)
+        if not kernels.heavy:
+            centres += [best, *others]
+        # each far point mixed with the one before it and with y
+        centres += [(0.2 * y + 0.3 * a + 0.5 * b).astype(y.dtype) for a, b in pairwise((best, *others))]
+    middle = np.mean([y, best, *others], axis=0).astype(y.dtype)
+    for centre in centres:
+        _look_around(tried, y_set, centre, middle, directions)
     penalties = [y_set.penalty(point) for point in tried.points]
     return tried.witness(gradient_noise), float(np.max(np.array(tried.values) - penalties))
 
@@ -160,12 +168,11 @@ def _far_points(y_set: FlatSet, y: Vector, count: int) -> list[Vector]:
     return [y_set.project(y + reach * unit(direction)) for direction in noise]
 
 
-def _look_around(tried: _Tried, y_set: FlatSet, y: Vector, count: int) -> None:
+def _look_around(tried: _Tried, y_set: FlatSet, y: Vector, middle: Vector, count: int) -> None:
     """Points of Y close to y: along random directions and the changes of f_y, and where these show f to bend most."""
-    diameter = y_set.diameter()
-    length = y.dtype.type(CLOSE * min(diameter, 1.0 + norm(y)))
+    length = y.dtype.type(CLOSE * min(y_set.diameter(), 1.0 + norm(y)))
     # a little way inside, so that there is room on all sides
-    inward = np.mean(tried.points, axis=0).astype(y.dtype) - y
+    inward = middle - y
     centre = y + inward * min(1.0, 2 * length / max(norm(inward), np.finfo(y.dtype).tiny))
     base = tried.add(centre)
     if base is None:

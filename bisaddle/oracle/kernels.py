@@ -196,6 +196,11 @@ class Kernels:
         """Whether f is surely linear in y: its gradient there does not mention y."""
         return is_free_of("y", _f_y, self._upper)
 
+    @cached_property
+    def quadratic_in_y(self) -> bool:
+        """Whether f is surely quadratic in y: its second derivative there does not mention y."""
+        return is_free_of("y", _f_yy_times, self._upper)
+
 
 def _hessian_times(theta: PyTree, part: _Part, x: PyTree, w: PyTree, y: PyTree) -> PyTree:
     return oracle.hessian_product(part, x, theta, w)
@@ -203,6 +208,10 @@ def _hessian_times(theta: PyTree, part: _Part, x: PyTree, w: PyTree, y: PyTree) 
 
 def _f_y(y: PyTree, part: _Part, x: PyTree, theta: PyTree, _: PyTree) -> PyTree:
     return oracle.upper_gradients(part, x, theta, y)[2]
+
+
+def _f_yy_times(y: PyTree, part: _Part, x: PyTree, theta: PyTree, v: PyTree) -> PyTree:
+    return jax.jvp(lambda y: oracle.upper_gradients(part, x, theta, y)[2], (y,), (v,))[1]
 
 
 def power_passes(size: int) -> int:
