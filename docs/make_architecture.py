@@ -83,6 +83,7 @@ WALKS = {
             "sets/",
             "methods/base.py",
             "oracle/spectra.py",
+            "oracle/depends.py",
             "certificate/noise.py",
             "certificate/witnesses.py",
             "run/reasons.py",
@@ -90,7 +91,7 @@ WALKS = {
             "run/interrupts.py",
         ),
     ),
-    "`bs.certify(problem, point)`": Walk("", CERTIFY, ("problem.py", "trees.py", "sets/")),
+    "`bs.certify(problem, point)`": Walk("", CERTIFY, ("problem.py", "trees.py", "sets/", "oracle/depends.py")),
     "`bisaddle reproduce --quick`": Walk(
         "",
         {

@@ -114,8 +114,12 @@ def upper_witness(
     middle = np.mean([y, best, *others], axis=0).astype(y.dtype)
     for centre in centres:
         _look_around(tried, y_set, centre, middle, directions)
+    found = tried.witness(gradient_noise)
+    if found is not None and kernels.quadratic_in_y:  # higher values may lie far off
+        for point in (best, *others):
+            tried.add(point)
     penalties = [y_set.penalty(point) for point in tried.points]
-    return tried.witness(gradient_noise), float(np.max(np.array(tried.values) - penalties))
+    return found, float(np.max(np.array(tried.values) - penalties))
 
 
 class _Tried:
