@@ -44,6 +44,7 @@ HISTORY = 10  # values of f_mu, of which a step has to beat only the largest: sp
 DECREASE = 1e-4  # share of the decrease promised by the slope that is enough
 HIDDEN = 1e-8  # a promised decrease below this share of |f_mu| may be lost in rounding
 HIDDEN_RISE = 1e-9  # a rise by this share of |f_mu| may be rounding
+HIDDEN_ROUNDING, RISE_ROUNDING = 80, 8  # the same in units of rounding, where that is more: in float32
 HIDDEN_SLOPE = 0.8  # slope at the end of such a step relative to that at its start: at most a little past the minimum
 SHORTEN = 0.1, 0.5  # limits of the factor on a step that failed
 MOST_TRIALS = 30

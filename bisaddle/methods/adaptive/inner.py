@@ -35,7 +35,7 @@ class Inner(NamedTuple):
 class Evaluation(NamedTuple):
     """f_mu(x) = max_y f(x, theta*(x), y) - h(y) - mu/2 |y - y0|^2 and its gradient Gx, up to the accuracy asked for.
 
-    solved: theta and w have met their accuracy, or are as accurate as rounding allows; else nothing here means anything.
+    solved: theta and w have met their accuracy, or are as accurate as rounding allows; else nothing here has a meaning.
     """
 
     inner: Inner

@@ -193,7 +193,9 @@ class Descent:
         if trial.value <= top + const.DECREASE * expected:
             return True
         # where rounding hides a decrease, the slope tells
-        hidden = abs(expected) < const.HIDDEN * size and trial.value <= top + const.HIDDEN_RISE * size
+        eps = float(np.finfo(here.Gz.dtype).eps)
+        share, rise = max(const.HIDDEN, const.HIDDEN_ROUNDING * eps), max(const.HIDDEN_RISE, const.RISE_ROUNDING * eps)
+        hidden = abs(expected) < share * size and trial.value <= top + rise * size
         return hidden and float(trial.Gz @ d) <= const.HIDDEN_SLOPE * abs(float(here.Gz @ d))
 
     def accept(self, here: Place, trial: Place, s: Vector, quasi_newton: bool) -> None:
