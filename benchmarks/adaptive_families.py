@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import adaptive_data as data_sets
 import adaptive_nuclear
+import adaptive_published
+import adaptive_steep
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -310,6 +312,17 @@ def nuclear(size: str, s: Settings, seed: int) -> Instance:
     return Instance(problem, start, check.lmo_gap, "lmo")
 
 
+# --- lower levels that are smooth only locally, and published minimax problems in balls of any size -------------------
+
+
+def steep(s: Settings, seed: int) -> Instance:
+    return Instance(*adaptive_steep.make(s.kind, seed))
+
+
+def published(s: Settings, seed: int) -> Instance:
+    return Instance(*adaptive_published.make(s.kind, s.Q, seed))
+
+
 # --- the lists --------------------------------------------------------------------------------------------------------
 
 MULTITASK = {"synthetic": synthetic, "NLSY": data_sets.nlsy, "even": data_sets.even, "natural": data_sets.natural}
@@ -319,6 +332,9 @@ FAMILIES: dict[str, Callable[[Settings, int], Instance]] = {
     "lifted": partial(minimax, lifted=True),
     "minimax": partial(minimax, lifted=False),
     "concave": concave,
+    "steep": steep,
+    "radius 1e3": published,
+    "radius 1e6": published,
     **{f"nuclear {size}": partial(nuclear, size) for size in adaptive_nuclear.SIZES},
 }
 GRID = [
@@ -356,6 +372,10 @@ def cases(held_out: bool, few: bool = False) -> list[Case]:
         found += [Case(family, Settings(kind=kind), first + j) for j in range(1 if few else 5)]
     for kind, y_set in product(CONCAVE, Y_SETS):
         found += [Case("concave", Settings(kind=kind, y_set=y_set), first + j) for j in range(1 if few else 15)]
+    for kind in adaptive_steep.LOWER:
+        found += [Case("steep", Settings(kind=kind), first + j) for j in range(1 if few else 10)]
+    for radius, kind in product((1e3, 1e6), adaptive_published.PUBLISHED):
+        found.append(Case(f"radius {'1e3' if radius == 1e3 else '1e6'}", Settings(Q=radius, kind=kind), first))
     for size, rho in product(adaptive_nuclear.SIZES, (0.01, 0.1, 1.0)):
         seeds = 1 if few or size == "300 x 200" else 5
         found += [Case(f"nuclear {size}", Settings(rho, kind="LMO"), first + j) for j in range(seeds)]

@@ -11,6 +11,7 @@ from bisaddle.oracle.derivatives import (
     cross_product as cross_product,
     hessian_product as hessian_product,
     lower_gradient as lower_gradient,
+    lower_gradient_in_domain as lower_gradient_in_domain,
     lower_x_gradient as lower_x_gradient,
     second_order_products as second_order_products,
     upper_gradients as upper_gradients,

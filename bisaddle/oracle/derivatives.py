@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
@@ -64,6 +65,17 @@ def lower_gradient(problem: Differentiable, x: PyTree, theta: PyTree) -> PyTree:
     if problem.derivatives.g_theta is not None:
         return call(problem.derivatives.g_theta, x, theta, problem.data)
     return jax.grad(_lower(problem), 1)(x, theta)
+
+
+def lower_gradient_in_domain(problem: Differentiable, x: PyTree, theta: PyTree) -> PyTree:
+    """g_theta(x, theta), NaN where g is no number: outside of its domain a logarithm still has a gradient.
+
+    A gradient written by hand is taken at its word.
+    """
+    if problem.lower is None or problem.derivatives.g_theta is not None:
+        return lower_gradient(problem, x, theta)
+    value, gradient = jax.value_and_grad(_lower(problem), 1)(x, theta)
+    return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(value), leaf, jnp.nan), gradient)
 
 
 def lower_x_gradient(problem: Differentiable, x: PyTree, theta: PyTree) -> PyTree:

@@ -16,6 +16,8 @@ DENSE_LIMIT = 128
 NEWTON_STEPS = 100
 # a Newton step shorter than this that does not shorten the gradient has met rounding
 SHORTEST_STEP = 1e-6
+# a gradient so many times longer, or none at all, means that the step went where g is another function: cut it by more
+AWRY, SHARP_CUT = 1e3, 0.1
 
 
 class Hessian:
@@ -211,7 +213,7 @@ def hypergradient(problem: Problem, x: PyTree, y: PyTree, theta: PyTree = None, 
 def newton_step(
     kernels: Kernels, x: Vector, theta: Vector, direction: Vector, length: float
 ) -> tuple[Vector, Vector, float, int]:
-    """(theta, g_theta there, the step, gradients taken): the step is halved until it shortens the gradient enough.
+    """(theta, g_theta there, the step, gradients taken): the step is cut until it shortens the gradient enough.
 
     Strong convexity makes -Hess^-1 g_theta a direction of descent for |g_theta|, so that this safeguard needs no values
     of g. length: |g_theta| before it.
@@ -223,7 +225,7 @@ def newton_step(
         count += 1
         if norm(g) <= (1 - 0.1 * step) * length or step <= SHORTEST_STEP:
             return candidate, g, step, count
-        step *= 0.5
+        step *= 0.5 if norm(g) <= AWRY * length else SHARP_CUT
 
 
 def normal(like: Vector, seed: int) -> Vector:

@@ -286,7 +286,7 @@ def _lower(part: _Part, packed: Array, inverse: Array) -> Array:
         z = jnp.einsum("bj,bji->bi", rows, inverse).ravel()  # symmetric: by columns is the faster way round
         return z if straight else jnp.zeros_like(r).at[order].set(z)
 
-    gradient = lambda: part.theta.join(oracle.lower_gradient(part, x, theta))
+    gradient = lambda: part.theta.join(oracle.lower_gradient_in_domain(part, x, theta))
     right = lax.cond(of_gradient > 0, lambda: -gradient(), lambda: given)
     length = jnp.sqrt(right @ right)
     target = jnp.maximum(target, relative * length)
@@ -334,7 +334,7 @@ def _column(part: _Part, packed: Array):
 
 def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array]:
     found = jax.vmap(_column(part, packed))(rows)
-    g_theta = oracle.lower_gradient(part, *part.split(packed, "x", "theta"))
+    g_theta = oracle.lower_gradient_in_domain(part, *part.split(packed, "x", "theta"))
     return part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]
 
 

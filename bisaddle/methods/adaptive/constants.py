@@ -24,7 +24,7 @@ MU_FACTOR = 4  # of one change of mu
 SLOW = 30  # more steps of x at one centre call for a larger mu, with which f_mu is smoother
 QUICK = 10  # as few steps of x allow a smaller mu, with which centres move further
 LITTLE_PROGRESS = 0.5  # of mu |y - y0| from centre to centre: a factor above this calls for a smaller mu
-LEAST_MU, MOST_MU = 1e-6, 1e12  # relative to the first mu
+MU_LIMITS = 1e-30, 1e30  # against overflow alone: the first mu may be wrong by any factor
 IDLE = 40  # centres without a smaller gap: they go round in circles
 SMALLER_GAP = 0.9  # factor below the best gap that counts as smaller
 
@@ -44,6 +44,7 @@ HISTORY = 10  # values of f_mu, of which a step has to beat only the largest: sp
 DECREASE = 1e-4  # share of the decrease promised by the slope that is enough
 HIDDEN = 1e-8  # a promised decrease below this share of |f_mu| may be lost in rounding
 HIDDEN_RISE = 1e-9  # a rise by this share of |f_mu| may be rounding
+HIDDEN_ROUNDING, RISE_ROUNDING = 80, 8  # the same in units of rounding, where that is more: in float32
 HIDDEN_SLOPE = 0.8  # slope at the end of such a step relative to that at its start: at most a little past the minimum
 SHORTEN = 0.1, 0.5  # limits of the factor on a step that failed
 MOST_TRIALS = 30
@@ -55,7 +56,9 @@ FIRST_RESIDUAL = 1e-2  # of theta and w at the start, times min(1, mu_g)
 LANCZOS_PRODUCTS = 32  # spent on an estimate of mu_g
 ROUNDING = 50  # in units of rounding, the smallest residual that is asked for
 Y_SHARE = 0.1  # residual of y relative to that of theta: y is cheaper, as it needs no product with the Hessian
-NEWTON_STEPS = 50
+NEWTON_STEPS = 200  # far from theta*, an exponential falls by a factor of e in a step
+DOUBT = 3  # steps of Newton's method after which a guess is compared with the last theta; a good one needs fewer
+UNSOLVED = 1e-2  # distance to theta* relative to max(1, |theta|), or residual of w: beyond, more than rounding is left
 NEWTON_SHARE = 0.5  # of the target for |g_theta|, left to the linear system: the rest is for what Newton neglects
 NEWTON_RELATIVE = 1e-3  # residual of that system relative to its right side: three digits a step are enough
 ASCENT_STEPS = 200
@@ -70,6 +73,7 @@ FREE_PRODUCTS = 2  # that a solve takes even with the best preconditioner
 # --- the first mu -----------------------------------------------------------------------------------------------------
 FAR = 1e6  # length of a step along a gradient that ends beyond the border of a set
 PROBE = 0.1  # share of the way to the border of X
+LONGEST_PROBE = 1.0  # its length relative to max(1, |x|): what f is far away in a large X says nothing of the start
 PROBE_RESIDUAL = 0.1  # of theta at the probe, relative to g_theta before the solve: a rough f_y is enough
 LEAST_FIRST_MU = 1e-8  # where f_y is zero at both places
 

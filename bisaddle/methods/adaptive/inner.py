@@ -33,11 +33,15 @@ class Inner(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """f_mu(x) = max_y f(x, theta*(x), y) - h(y) - mu/2 |y - y0|^2 and its gradient Gx, up to the accuracy asked for."""
+    """f_mu(x) = max_y f(x, theta*(x), y) - h(y) - mu/2 |y - y0|^2 and its gradient Gx, up to the accuracy asked for.
+
+    solved: theta and w have met their accuracy, or are as accurate as rounding allows; else nothing here has a meaning.
+    """
 
     inner: Inner
     value: float
     Gx: Vector
+    solved: bool
 
 
 @dataclass
@@ -128,12 +132,13 @@ class Solver:
         kernels, recall, y_set = self.kernels, self.recall, self.kernels.y_set
         floor = const.ROUNDING * kernels.eps
         tight = max(c_low * accuracy * min(1.0, warm.mu_g), floor)
-        theta, g_theta, least, f_known = warm.theta, warm.g_theta, np.inf, stays
+        theta, g_theta, least, f_known, solved = warm.theta, warm.g_theta, np.inf, stays, True
         if kernels.has_lower:
+            self.cost.hvps += self.inverse.renew(x, theta)  # at a theta that was solved for: a guess may be anywhere
             if not stays and recall is not None:
                 theta = recall.theta_at(x)
-            self.cost.hvps += self.inverse.renew(x, theta)
-            theta, g_theta, products, least = self.solve_lower(x, theta, tight, g_theta if stays else None)
+            theta, g_theta, products, least = self.solve_lower(x, theta, tight, g_theta if stays else None, warm.theta)
+            solved = is_solved(g_theta, tight, least, warm.theta)
             self.inverse.after(products)
             f_known = stays and products == 0
         upper = warm.upper
@@ -144,25 +149,27 @@ class Solver:
         w, Gx, value = warm.w, upper.f_x, upper.value
         if kernels.has_lower:
             w = w if recall is None else recall.w_at(x, y)
-            solved = self._solve_adjoint(x, theta, upper.f_theta, tight, w)
-            w = solved.w
-            least = min(least, solved.least)
-            Gx = Gx - solved.cross
+            adjoint = self._solve_adjoint(x, theta, upper.f_theta, tight, w)
+            w = adjoint.w
+            least = min(least, adjoint.least)
+            Gx = Gx - adjoint.cross
+            solved = solved and norm(adjoint.r) <= max(tight, const.UNSOLVED * norm(upper.f_theta))
             value -= float(w @ g_theta)
         if y_set is not None:
             away = y - y0
             value -= y_set.penalty(y) + 0.5 * mu * float(away @ away)
-        if recall is not None and np.isfinite(value) and np.all(np.isfinite(Gx)):
+        if recall is not None and solved and np.isfinite(value) and np.all(np.isfinite(Gx)):
             recall.add(x, y, theta, w)
-        return Evaluation(Inner(theta, y, w, g_theta, upper, L_y, min(warm.mu_g, least)), value, Gx)
+        return Evaluation(Inner(theta, y, w, g_theta, upper, L_y, min(warm.mu_g, least)), value, Gx, solved)
 
     def solve_lower(
-        self, x: Vector, theta: Vector, target: float, g: Vector | None = None
+        self, x: Vector, theta: Vector, target: float, g: Vector | None = None, last: Vector | None = None
     ) -> tuple[Vector, Vector, int, float]:
         """(theta, g_theta, products, least curvature met): conjugate gradients until |g_theta| <= target.
 
         Where g is not surely quadratic in theta, inside Newton's method, until no step shortens the gradient: then
-        rounding is all that is left of it. g: g_theta to begin with, if it is known.
+        rounding is all that is left of it. g: g_theta to begin with, if it is known. last: another theta to begin with,
+        for which theta is given up if it does not do at once and has the longer gradient.
         """
         kernels, inverse = self.kernels, self.inverse.matrices
         if g is not None and not norm(g) > target:
@@ -175,12 +182,17 @@ class Solver:
         self.cost.hvps += solved.products
         if kernels.quadratic:
             return theta + solved.w, -solved.r, solved.products, solved.least
-        g = -solved.right
-        length, products, least = norm(g), 0, np.inf
+        g, products, least = -solved.right, 0, np.inf
+        length = norm(g)
         for i in range(const.NEWTON_STEPS):
+            if last is not None and (not np.isfinite(length) or (i == const.DOUBT and length > target)):
+                there = kernels.lower_gradient(x, last)
+                self.cost.gradients += 1
+                if norm(there) < length or not np.isfinite(length):
+                    theta, g, length, solved = last, there, norm(there), None
             if not length > target:
                 break
-            if i > 0:
+            if solved is None:
                 solved = kernels.solve(x, theta, -g, *aims, inverse=inverse)
                 self.cost.hvps += solved.products
             products += solved.products
@@ -189,7 +201,7 @@ class Solver:
             self.cost.gradients += gradients
             if not norm(new_g) < length:
                 break
-            theta, g, length = new, new_g, norm(new_g)
+            theta, g, length, solved = new, new_g, norm(new_g), None
         return theta, g, products, least
 
     def _solve_adjoint(
@@ -284,6 +296,14 @@ class Recall:
             return answers[0].copy()
         weights = affine_weights(known[1:] - known[0], given - known[0])
         return answers[0] + weights @ (answers[1:] - answers[0])
+
+
+def is_solved(g: Vector, target: float, least: float, theta: Vector) -> bool:
+    """Whether |g_theta| has met its target, or leaves theta so close to theta* that only rounding can be in the way.
+
+    least: the least curvature met, by which the distance to theta* is judged; theta: one that was solved for before.
+    """
+    return norm(g) <= max(target, const.UNSOLVED * least * max(1.0, norm(theta)))
 
 
 class SolverState(NamedTuple):

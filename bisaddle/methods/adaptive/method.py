@@ -92,7 +92,10 @@ def _as_tol(value) -> Leaf:
 
 
 class Place(NamedTuple):
-    """Where f_mu was evaluated: coordinates z of x, inner variables there, value, gradient in x and in z."""
+    """Where f_mu was evaluated: coordinates z of x, inner variables there, value, gradient in x and in z.
+
+    solved: the inner solves have met their accuracy. A place is sound if it can be believed.
+    """
 
     z: Vector
     x: Vector
@@ -100,10 +103,11 @@ class Place(NamedTuple):
     value: float
     Gx: Vector
     Gz: Vector
+    solved: bool = True
 
     @property
-    def finite(self) -> bool:
-        return bool(np.isfinite(self.value) and np.all(np.isfinite(self.Gz)))
+    def sound(self) -> bool:
+        return bool(self.solved and np.isfinite(self.value) and np.all(np.isfinite(self.Gz)))
 
 
 class Gaps(NamedTuple):
@@ -140,7 +144,6 @@ class Centre:
 
     y0: Vector
     mu: float
-    first_mu: float
     age: int = 0
     shift: float = np.inf
     best: float = np.inf
@@ -154,11 +157,13 @@ class Centre:
         if circling:
             self.mu /= const.MU_FACTOR if stationary else 1
         elif not stationary:
-            self.mu = min(const.MU_FACTOR * self.mu, const.MOST_MU * self.first_mu)
+            self.mu = const.MU_FACTOR * self.mu
         elif self.age > const.SLOW:
             self.mu = const.MU_FACTOR * self.mu
         elif gaps.shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK:
-            self.mu = max(self.mu / const.MU_FACTOR, const.LEAST_MU * self.first_mu)
+            self.mu = self.mu / const.MU_FACTOR
+        least, most = const.MU_LIMITS
+        self.mu = min(max(self.mu, least), most)
         if stationary:
             self.shift = gaps.shift
             if not circling:
@@ -182,13 +187,15 @@ class Descent:
 
     def low_enough(self, here: Place, trial: Place, d: Vector, expected: float) -> bool:
         """Whether the trial, a step along d with this expected change of f_mu, may be accepted."""
-        if not trial.finite:
+        if not trial.sound:
             return False
         top, size = max(self.values), max(1.0, abs(here.value))
         if trial.value <= top + const.DECREASE * expected:
             return True
         # where rounding hides a decrease, the slope tells
-        hidden = abs(expected) < const.HIDDEN * size and trial.value <= top + const.HIDDEN_RISE * size
+        eps = float(np.finfo(here.Gz.dtype).eps)
+        share, rise = max(const.HIDDEN, const.HIDDEN_ROUNDING * eps), max(const.HIDDEN_RISE, const.RISE_ROUNDING * eps)
+        hidden = abs(expected) < share * size and trial.value <= top + rise * size
         return hidden and float(trial.Gz @ d) <= const.HIDDEN_SLOPE * abs(float(here.Gz @ d))
 
     def accept(self, here: Place, trial: Place, s: Vector, quasi_newton: bool) -> None:
@@ -210,7 +217,7 @@ class Descent:
 def shorter(here: Place, trial: Place, expected: float) -> float:
     """The factor on a step that was not low enough: to the minimum of a parabola, within limits."""
     least, most = const.SHORTEN
-    if not trial.finite or not expected < 0:
+    if not trial.sound or not expected < 0:
         return least
     rise = trial.value - here.value - expected
     return most if rise == 0 else min(max(-0.5 * expected / rise, least), most)
@@ -229,7 +236,7 @@ class Search:
         inner, Gx = self.solver.begin(x, theta, y, mu_g)
         mu = 1.0 if self.kernels.y_set is None else first_weight(self.solver, x, inner, Gx)
         self.here = Place(self.space.first(x), x, inner, 0.0, Gx, self.space.pull(Gx))
-        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu, mu), Descent()
+        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu), Descent()
         self._evaluate_centre()
         self.descent.tau = min(1.0, 1 / max(float(np.max(np.abs(self.here.Gz))), const.TINIEST))
         yield self._measured()
@@ -281,7 +288,7 @@ class Search:
     def _evaluate(self, z: Vector, x: Vector, warm: Inner, stays: bool, accuracy: float, c_low: float) -> Place:
         found = self.solver.evaluate(x, warm, stays, self.centre.y0, self.centre.mu, accuracy, c_low)
         self.k += 1
-        return Place(z, x, found.inner, found.value, found.Gx, self.space.pull(found.Gx))
+        return Place(z, x, found.inner, found.value, found.Gx, self.space.pull(found.Gx), found.solved)
 
     def _evaluate_at(self, z: Vector, warm: Inner) -> Place:
         return self._evaluate(z, self.space.x_of(z), warm, False, self.aim.accuracy, self.aim.c_low)
@@ -357,7 +364,7 @@ class Search:
                 self.here = trial
                 self.centre.age += 1
                 return
-            warm = trial.inner if trial.finite else self.here.inner
+            warm = trial.inner if trial.sound else self.here.inner
             if quasi_newton and number == const.QUASI_NEWTON_TRIALS:
                 d, length, slope = d0, 1.0, float(self.here.Gz @ d0)
                 quasi_newton, descent.plain_only = False, True
@@ -391,9 +398,10 @@ class SearchState(NamedTuple):
 
 
 def first_weight(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> float:
-    """The weight mu at which the gradient in y just reaches across Y, here and a tenth of the way to the border of X.
+    """The weight mu at which the gradient in y just reaches across Y, here and at a probe down the gradient in x.
 
-    The probe on the way is for an f_y that happens to be the same for all y at the start.
+    The probe is for an f_y that happens to be the same for all y at the start. It lies a tenth of the way to the border
+    of X, and no farther from x than max(1, |x|); one whose lower level could not be solved tells nothing.
     """
     kernels, cost, y = solver.kernels, solver.cost, inner.y
     y_set = kernels.y_set
@@ -402,16 +410,20 @@ def first_weight(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> float:
     def spread(f_y: Vector) -> float:
         across = y_set.project(y + far(f_y)) - y_set.project(y - far(f_y))
         square = float(across @ across)
-        return float(f_y @ across) / square if square > 0 else 0.0
+        found = float(f_y @ across) / square if square > 0 else 0.0
+        return found if np.isfinite(found) else 0.0
 
-    probe = const.PROBE * farthest(kernels.x_set, x, Gx) + (1 - const.PROBE) * x
-    theta = inner.theta
+    way = farthest(kernels.x_set, x, Gx) - x
+    longest = const.LONGEST_PROBE * max(1.0, norm(x))
+    probe = x + min(const.PROBE, longest / max(norm(way), const.TINY)) * way
+    theta, known = inner.theta, True
     if kernels.has_lower:
         g_theta = kernels.lower_gradient(probe, theta)
         cost.gradients += 1
         target = max(const.FIRST_RESIDUAL * min(1.0, inner.mu_g), const.PROBE_RESIDUAL * norm(g_theta))
-        theta, *_ = solver.solve_lower(probe, theta, target, g_theta)
-    there = kernels.upper(probe, theta, y).f_y
-    cost.gradients += 1
+        theta, g_theta, *_ = solver.solve_lower(probe, theta, target, g_theta)
+        known = norm(g_theta) <= target
+    there = kernels.upper(probe, theta, y).f_y if known else inner.upper.f_y
+    cost.gradients += known
     cost.projections += 5
     return max(spread(inner.upper.f_y), spread(there), const.LEAST_FIRST_MU)

@@ -1,0 +1,82 @@
+"""Adaptive in sets of any size, and over lower levels that are smooth only locally: certified, and never led astray."""
+
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bisaddle as bs
+from bisaddle.methods.adaptive.inner import Inner, Solver, is_solved
+from bisaddle.oracle.kernels import Kernels, Upper
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import adaptive_published  # noqa: E402
+import adaptive_steep  # noqa: E402
+
+
+def solved(problem, start):
+    return bs.solve(problem, start, bs.methods.Adaptive(np.asarray(1e-6)), tol=1e-6, max_steps=2000)
+
+
+@pytest.mark.parametrize("name", ["CB2", "Mifflin1", "Polak6", "Wong1"])
+def test_the_size_of_x_does_not_matter(name):
+    steps = []
+    for radius in (50.0, 1e6):
+        problem, start, check = adaptive_published.make(name, radius, 0)
+        result = solved(problem, start)
+        assert result.status is bs.Status.CERTIFIED
+        assert check(result.point) <= 1e-6
+        steps.append(result.steps)
+    assert steps[1] <= 2 * steps[0]
+
+
+# 4, 5, 0 and 6 diverged, or went nowhere, while an extrapolated theta was followed wherever it led
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [("Poisson", 4), ("Poisson", 5), ("exponential", 0), ("exponential", 6), ("quartic", 0), ("barrier", 0)],
+)
+def test_steep_lower_levels_are_certified(kind, seed):
+    problem, start, check = adaptive_steep.make(kind, seed)
+    result = solved(problem, start)
+    assert result.status is bs.Status.CERTIFIED
+    assert check(result.point) <= 1e-6
+
+
+def logarithm():
+    """g = theta^2 / 2 - log theta: theta* = 1, and outside of the domain g_theta = 0 at -1 as if that were another."""
+    lower = lambda x, theta, data: jnp.sum(0.5 * theta**2 - jnp.log(theta)) + 0.0 * x[0]
+    problem = bs.Problem(lambda x, theta, y, data: jnp.sum(theta), lower, bs.sets.Box(0.0, 1.0), None)
+    return problem, bs.Point(jnp.zeros(1), jnp.full(1, 0.3), None)
+
+
+def test_there_is_no_gradient_where_g_is_no_number():
+    kernels = Kernels(*logarithm())
+    x = np.zeros(1)
+    np.testing.assert_allclose(kernels.lower_gradient(x, np.array([2.0])), [1.5])
+    assert np.isnan(kernels.lower_gradient(x, np.array([-1.0]))).all()
+
+
+@pytest.mark.parametrize("guess", [-1.0, 1e9])
+def test_a_guess_worse_than_the_last_theta_is_given_up(guess):
+    solver = Solver(Kernels(*logarithm()))
+    theta, g, *_ = solver.solve_lower(np.zeros(1), np.array([guess]), 1e-10, last=np.array([0.9]))
+    np.testing.assert_allclose(theta, [1.0], atol=1e-9)
+    assert np.linalg.norm(g) <= 1e-10
+
+
+def test_an_unsolved_place_is_neither_solved_nor_remembered():
+    """Newton's method begins outside of the domain, and nothing else is known."""
+    problem, start = logarithm()
+    solver = Solver(Kernels(problem, start))
+    assert solver.recall is not None
+    outside, x = np.array([-1.0]), np.zeros(1)
+    warm = Inner(outside, np.zeros(0), np.zeros(1), outside, Upper(0.0, x, outside, np.zeros(0)), 0.0, 1.0)
+    solver.recall.add(x, np.zeros(0), outside, np.zeros(1))
+    found = solver.evaluate(x, warm, False, np.zeros(0), 1.0, 1e-3, 0.1)
+    assert not found.solved and solver.recall.filled == 1
+    assert is_solved(np.array([1e-9]), 1e-8, np.inf, outside)
+    assert is_solved(np.array([1e-9]), 1e-12, 1.0, outside)  # rounding may be in the way
+    assert not is_solved(np.array([1.0]), 1e-8, 1.0, outside)
+    assert not is_solved(np.array([np.nan]), 1e-8, 1.0, outside)
