@@ -82,6 +82,7 @@ WALKS = {
             "trees.py",
             "sets/",
             "methods/base.py",
+            "methods/adaptive/parts.py",
             "oracle/spectra.py",
             "oracle/depends.py",
             "certificate/noise.py",

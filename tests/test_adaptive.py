@@ -12,7 +12,7 @@ from bisaddle import oracle, trees
 from bisaddle.methods.adaptive.constants import PAIRS
 from bisaddle.methods.adaptive.coordinates import face_direction, two_loops
 from bisaddle.methods.adaptive.inner import Inner, Solver
-from bisaddle.methods.adaptive.method import Descent, Place
+from bisaddle.methods.adaptive.parts import Descent, Place
 from bisaddle.oracle.kernels import Kernels, Upper
 from bisaddle.sets.flat import flat_set
 from tests.registry import PROBLEMS
