@@ -20,7 +20,8 @@ LONG = np.longdouble
 
 def _in_single(convex_set):
     """The set with sizes that single precision holds, so that it is the same set in both precisions."""
-    numbers = lambda a: np.asarray(a, np.float32).astype(np.float64) if isinstance(a, np.ndarray) else a
+    rounded = lambda a: a.astype(np.float32).astype(np.float64)
+    numbers = lambda a: rounded(a) if isinstance(a, np.ndarray) and a.dtype == np.float64 else a
     return jax.tree.map(numbers, convex_set)
 
 
@@ -218,6 +219,18 @@ def test_an_intersection_of_polytopes_is_within_its_error_of_clarabel(name, tole
     for v, (_, nearest) in zip(points, theirs, strict=True):
         p = form.project(v)
         assert np.linalg.norm(p - nearest) <= form.project_error(v, p) + 1e-7 * (1 + np.linalg.norm(v))
+
+
+@pytest.mark.parametrize("kind", [sets.HyperplaneBox, sets.HalfspaceBox])
+def test_a_section_states_what_the_rounding_of_its_offset_does(kind):
+    """The first coordinate is at its bound; the second, of a small entry in the normal, makes up for the offset."""
+    normal, offset = np.array([1.0, 1e-9]), 0.1 + 3e-10
+    form = flat_set(kind(normal, offset, np.array([0.1, -1.0]), 1.0), np.zeros(2))
+    v = np.array([-3.0, 0.9])
+    p = form.project(v)
+    exact = (LONG(offset) - LONG(0.1)) / LONG(1e-9)
+    assert abs(p[1] - exact) <= form.project_error(v, p) <= 1e-5
+    assert p[0] == 0.1 and form.error_is_bound
 
 
 @pytest.mark.parametrize("kind", ["nuclear", "spectrahedron", "fantope"])

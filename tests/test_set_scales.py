@@ -81,7 +81,8 @@ def check(convex_set, shape, dtype, ask, rng, tolerance):
             away = -v / np.where(largest > 0, largest, 1)
         gap = np.max(away @ members.T - np.sum(away * p, axis=1, keepdims=True), axis=1)
         if isinstance(convex_set, sets.Intersection):  # from mixed scales it may need more rounds than it has
-            gap -= 2 * np.array([convex_set.project_error(*pair) for pair in zip(rows, answers, strict=True)])
+            form = flat_set(convex_set, np.zeros(shape, dtype))
+            gap -= 2 * np.array([form.project_error(*pair) for pair in zip(rows, answers, strict=True)])
         assert np.all(gap <= 30 * tolerance * size), (oracle, "is not optimal", rows[np.argmax(gap)], gap.max() / size)
         spoilt = ask(oracle, others)
         assert np.all(np.any(np.isnan(spoilt), axis=1)) and not np.any(np.isinf(spoilt)), (oracle, "hides what is bad")

@@ -357,3 +357,9 @@ def test_shapes_that_do_not_fit_are_named(convex_set):
 def test_bad_input_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_transport_polytope_is_built_inside_jit_from_arrays_that_are_not_traced():
+    rows, columns = jnp.array([0.5, 0.5]), jnp.array([0.2, 0.3, 0.5])
+    plan = jax.jit(lambda v: sets.TransportPolytope(rows, columns).project(v))(jnp.zeros((2, 3)))
+    np.testing.assert_allclose(plan, np.outer([0.5, 0.5], [0.2, 0.3, 0.5]), atol=1e-14)

@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from bisaddle import trees
 from bisaddle.sets.base import Leaf, finite_array, like, poison, traced, within_reach
 from bisaddle.sets.host import on_cpu, on_host
 from bisaddle.sets.matrix import MatrixSet, scaled
@@ -60,8 +61,9 @@ class TransportPolytope(MatrixSet):
     """{P : P >= 0, P 1 = rows, P' 1 = columns}, rows and columns positive vectors with equal sums
 
     project: as for the BirkhoffPolytope, O(m n min(m, n)) a step. lmo: the transport linear program, O(m n min(m, n)) a
-    step, 50 to 200 steps, on the device: the projection of a point so far away that it is an optimal vertex. The
-    diameter is an upper bound. Derivatives in rows and columns are those along changes that keep their sums equal.
+    step, 50 to 200 steps, on the device: the projection of a point so far away that it is an optimal vertex (in single
+    precision near one, lmo_error says how near). The diameter is an upper bound. Derivatives in rows and columns are
+    those along changes that keep their sums equal.
     """
 
     estimates = frozenset({"project", "lmo"})
@@ -77,7 +79,8 @@ class TransportPolytope(MatrixSet):
                 raise ValueError(f"TransportPolytope {name} must be > 0, given {margin}; leave out lines that are 0")
         if traced(self.rows) or traced(self.columns):
             return
-        row_sum, column_sum = float(np.sum(self.rows)), float(np.sum(self.columns))
+        # not np.sum of a JAX array, which is JAX's and would be traced inside jit
+        row_sum, column_sum = (float(np.sum(np.asarray(margin))) for margin in (self.rows, self.columns))
         # what rounding may do to sums of numbers that were given in that precision
         digits = 1e-5 if np.float32 in (self.rows.dtype, self.columns.dtype) else 1e-9
         if abs(row_sum - column_sum) > digits * row_sum:
@@ -92,9 +95,18 @@ class TransportPolytope(MatrixSet):
         return poison(total * project_margins(near, rows / total, columns / total), v)
 
     def matrix_lmo(self, d: Array) -> Array:
+        vertex = self._far_vertex(d)
+        # in single precision the sums of a far projection are off by more than rounding
+        return poison(vertex if d.dtype == jnp.float64 else self.matrix_project(vertex), d)
+
+    def lmo_error(self, direction: Array, s: Array) -> Array:
+        vertices = self._each(self._far_vertex, direction)
+        return MatrixSet.lmo_error(self, direction, s) + 2 * trees.norm(direction) * trees.norm(vertices - s)
+
+    def _far_vertex(self, d: Array) -> Array:
         rows, columns = self._margins(d)
         total = lax.stop_gradient(jnp.sum(rows))
-        return poison(total * _far_projection(d, rows / total, columns / total), d)
+        return total * _far_projection(d, rows / total, columns / total)
 
     def project_error(self, v: Array, p: Array) -> Array:
         return MatrixSet.project_error(self, v, p) + error_by_lmo(self, v, p)
