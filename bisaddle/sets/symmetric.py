@@ -135,6 +135,10 @@ class _CappedValues(VectorSet):
         near = jnp.clip(v - v[v.size - self.k], -2, 2)
         ends = jnp.asarray(-1, v.dtype), jnp.asarray(0, v.dtype)
         threshold = decreasing_root(lambda t: jnp.sum(jnp.clip(near - t, 0, 1)) - self.k, *ends)
+        # if the next value is more than 1 below, any threshold between it and -1 gives the same vertex: one in the
+        # middle keeps every value clear of the kinks of clip, where derivatives would be halved
+        following = near[v.size - self.k - 1] if self.k < v.size else jnp.asarray(-2, v.dtype)
+        threshold = jnp.where(following < -1, 0.5 * (following - 1), threshold)
         return jnp.clip(near - threshold, 0, 1)
 
     def vector_lmo(self, d: Array) -> Array:
