@@ -217,8 +217,8 @@ class HostRun(Run):
 
     def move_to(self, look: Look) -> None:
         self.look, self.k = look, look.k
-        # what is recorded regularly needs no other best
-        if look.gap <= self.best.gap or not self.sparse:
+        # what is recorded regularly needs no other best; an equal gap is no progress
+        if look.gap < self.best.gap or not self.sparse:
             self.best = look
         self.times = {self.best.k: self.times.get(self.best.k, self.seconds), look.k: self.seconds}
         self.bar.show(look.k, look.gap)
