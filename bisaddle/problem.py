@@ -9,6 +9,7 @@ from jaxtyping import PyTree
 
 from bisaddle.sets.base import ConvexSet, Leaf, as_callable, as_leaf, number, traced
 from bisaddle.sets.prox import Penalty
+from bisaddle.showing import Shown, card, shown
 
 
 def _as_arrays(tree: PyTree) -> PyTree:
@@ -25,12 +26,15 @@ def _as_arrays(tree: PyTree) -> PyTree:
     return jax.tree.map(convert, tree)
 
 
-class Point(eqx.Module):
+class Point(Shown):
     """(x, theta, y), each a pytree of arrays. theta is None if there is no lower level, y if there is no max player."""
 
     x: PyTree = eqx.field(converter=_as_arrays)
     theta: PyTree = eqx.field(converter=_as_arrays, default=None)
     y: PyTree = eqx.field(converter=_as_arrays, default=None)
+
+    def _repr_html_(self) -> str:
+        return card("Point", [(name, shown(value)) for name, value in self.shown_fields().items()])
 
 
 def described(value) -> str:
@@ -51,7 +55,7 @@ def _constant(value) -> Leaf | None:
     return None if value is None else as_leaf(value, "Constants: a constant")
 
 
-class Constants(eqx.Module):
+class Constants(Shown):
     """Constants of the paper's assumptions; None where unknown.
 
         mu_g I <= g_theta_theta <= L_g I,             |g_theta_x| <= C_thetax
@@ -113,7 +117,7 @@ class Constants(eqx.Module):
         return None if getattr(self, name) is None else dict(self.origin).get(name, "given")
 
 
-class Derivatives(eqx.Module):
+class Derivatives(Shown):
     """Derivatives written by hand; those left None come from automatic differentiation.
 
         f_x, f_theta, f_y   (x, theta, y, data) -> the gradient of the upper function in that variable
@@ -146,7 +150,7 @@ class Functions(eqx.Module):
     derivatives: Derivatives
 
 
-class Problem(eqx.Module):
+class Problem(Shown):
     """min_{x in X} max_{y in Y} f(x, theta*(x), y),   theta*(x) = argmin_theta g(x, theta)
 
     upper        f(x, theta, y, data) -> scalar, concave in y
@@ -198,3 +202,9 @@ class Problem(eqx.Module):
             if not isinstance(getattr(self, name), kind):
                 given = described(getattr(self, name))
                 raise ValueError(f"Problem: {name} must be a bisaddle.{kind.__name__}, given {given}")
+
+    def _repr_html_(self) -> str:
+        kind = "bilevel " * (self.lower is not None) + "saddle " * (self.y_set is not None) + "problem"
+        over = "min over x in X" + ", max over y in Y" * (self.y_set is not None)
+        rows = [(name, shown(value)) for name, value in self.shown_fields().items()]
+        return card(f"{kind.capitalize()}: {over}", rows)

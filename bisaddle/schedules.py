@@ -1,6 +1,7 @@
 """Step sizes as functions of the step counter k. Their numbers are array leaves, so that a sweep compiles once."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,9 +10,10 @@ import numpy as np
 from jaxtyping import Array
 
 from bisaddle.sets.base import Leaf, as_callable, as_leaf, traced
+from bisaddle.showing import Shown
 
 
-class Schedule(eqx.Module):
+class Schedule(Shown):
     """A step size at step k = 0, 1, 2, ...: schedule(k) -> number."""
 
     def __call__(self, k: Array) -> Array:
@@ -75,7 +77,7 @@ def _step_size(name: str) -> Callable:
     return convert
 
 
-class StepSizes(eqx.Module):
+class StepSizes(Shown):
     """The step sizes of the methods; a method takes those it uses. Each is a number, a Schedule or a function of k.
 
     alpha   lower step            theta+ = theta - alpha g_theta(x+, theta)
@@ -120,6 +122,9 @@ class StepSizes(eqx.Module):
                 bracket = "[" if inclusive else "("
                 ceiling = "infinity)" if most == np.inf else f"{most:g}]"
                 raise ValueError(f"StepSizes: {name} must lie in {bracket}{least:g}, {ceiling}, given {first} at k = 0")
+
+    def shown_fields(self) -> dict[str, Any]:
+        return {name: size.value if isinstance(size, Constant) else size for name, size in self.given.items()}
 
     @property
     def given(self) -> dict[str, Schedule]:

@@ -12,7 +12,7 @@ PAGE = Path(__file__).with_name("architecture.md")
 LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -> run -> report"
 # in the order of the line, what it rests on first and what is built on it last
 LAYERS = (
-    *("trees", "programs", "sets", "problem", "oracle", "schedules", "theory", "methods", "certificate"),
+    *("trees", "programs", "showing", "sets", "problem", "oracle", "schedules", "theory", "methods", "certificate"),
     *("auditing", "report", "run", "apps", "datasets", "experiments", "cli"),
 )
 
@@ -29,7 +29,7 @@ are stricter than the line:
   residual and gradient that it reports comes from bare products of the oracle (`Kernels.products`, `Kernels.upper`).
 * `report` imports none of the others: it draws columns and records, so that `Result.plot` needs no cycle.
 
-`trees` and `programs` come before the line: pytrees as vectors, and compiled programs with their cache. `auditing`
+`trees`, `programs` and `showing` come before the line: pytrees as vectors, compiled programs with their cache, reprs. `auditing`
 stands beside `certificate` and checks it by other means: it imports the problem and its sets, and the switch of
 NumPy's threads. `apps` makes problems of data, `datasets` the data, `experiments` compares methods on both, `cli` is
 the command line.
@@ -110,7 +110,8 @@ WALKS = {
             "report/page.py": "one page with all numbers, to be looked at in a browser.",
         },
         (
-            *("trees.py", "programs.py", "sets/", "problem.py", "oracle/", "schedules.py", "methods/", "certificate/"),
+            *("trees.py", "programs.py", "showing.py", "sets/", "problem.py", "oracle/", "schedules.py", "methods/"),
+            "certificate/",
             *("run/", "apps/", "datasets/", "experiments/", "report/", "cli/"),
         ),
     ),

@@ -1,6 +1,7 @@
 """certify(problem, point): how stationary a point is, trusting nothing but the problem."""
 
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -22,6 +23,7 @@ from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device, one_blas_thread
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import FlatSet
+from bisaddle.showing import Shown, card
 from bisaddle.trees import Number
 
 MEASURES = ("projection", "lmo", "mixed")
@@ -31,7 +33,7 @@ CORNER = 1e-6
 SHARE = 1e-3
 
 
-class Certificate(eqx.Module):
+class Certificate(Shown):
     """What certify found at (x, y). All gradients are taken at theta*(x), not at the point's own theta.
 
     x_gap          |x - P_X(x - tau grad_x L)| / tau  ("projection"),   max_{s in X} <grad_x L, x - s>  ("lmo"),
@@ -94,6 +96,25 @@ class Certificate(eqx.Module):
         """Whether the exact gap is at most tol, error bound included, at a feasible point of a problem of its class."""
         sound = self.lower_witness is None and self.upper_witness is None
         return bool(sound and self.gap + self.error_bound <= tol and self.violation <= tol)
+
+    def shown_fields(self) -> dict[str, Any]:
+        """What a reader asks first; all else is in the fields."""
+        witnesses = {name: "found" for name in ("lower_witness", "upper_witness") if getattr(self, name) is not None}
+        names = ("gap", "error_bound", "value", "worst_value", "violation", "measure")
+        return {name: getattr(self, name) for name in names} | witnesses
+
+    def shown_rows(self) -> list[tuple[str, str]]:
+        """The same in words, for a table."""
+        kind = "bound" if self.error_is_bound else "estimate"
+        rows = [
+            ("gap", f"{self.gap:.3g} (x {self.x_gap:.2g}, y {self.y_gap:.2g}), error {kind} {self.error_bound:.1g}"),
+            ("worst value", f"{self.worst_value:.6g}"),
+            ("value", f"{self.value:.6g}"),
+        ]
+        return rows + ([("warning", self._warning.strip())] if self._warning else [])
+
+    def _repr_html_(self) -> str:
+        return card(f"Certificate ({self.measure})", self.shown_rows())
 
     def __str__(self) -> str:
         kind = "bound" if self.error_is_bound else "estimate"

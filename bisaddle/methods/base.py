@@ -15,6 +15,7 @@ from bisaddle.oracle.validate import check_problem_at, require_oracle, require_p
 from bisaddle.problem import Point, Problem
 from bisaddle.sets.base import ConvexSet, traced
 from bisaddle.sets.product import Product
+from bisaddle.showing import Shown
 from bisaddle.trees import Number
 
 # steps written out in the body of the compiled loop, measured in benchmarks/loop.py
@@ -73,7 +74,7 @@ S = TypeVar("S", bound=State)
 M = TypeVar("M", bound="Method")
 
 
-class Method(eqx.Module, Generic[S]):
+class Method(Shown, Generic[S]):
     """init(problem, start) -> State, step(problem, state) -> State; both pure, for use in any jit, scan or vmap.
 
     A method is a pytree: pass it as an argument, and its numbers are traced; jax.jit(method.step) compiles them in.

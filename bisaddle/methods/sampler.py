@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle.problem import Problem
+from bisaddle.showing import Shown
 
 
 class Batch(eqx.Module):
@@ -80,7 +81,7 @@ class Batch(eqx.Module):
         return self.take(data, i * self.size + jnp.arange(self.size))
 
 
-class Sampler(eqx.Module):
+class Sampler(Shown):
     """Stochastic oracles: f on batches of `upper`, g on batches of `lower`, drawn anew wherever a method samples.
 
         Sampler(upper=Batch(lambda d: d["valid"], 8), lower=Batch(lambda d: (d["train"], d["targets"]), 32))

@@ -13,6 +13,7 @@ from bisaddle.methods.base import Counts, Method
 from bisaddle.problem import Point
 from bisaddle.run import container
 from bisaddle.run.plain import Reader, Writer
+from bisaddle.showing import Shown, call, card, shown, sparkline
 
 
 class Status(Enum):
@@ -62,12 +63,18 @@ class Record(NamedTuple):
     certificate: Certificate
     counts: Counts
 
+    def __repr__(self) -> str:
+        return call("Record", {"k": self.k, "seconds": self.seconds} | self.certificate.shown_fields())
+
+    def _repr_html_(self) -> str:
+        return card(f"Step {self.k}, after {self.seconds:.2g} s", self.certificate.shown_rows())
+
 
 # certified rows of a trace, and estimated ones; it is even
 MOST_ROWS = 4096
 
 
-class Trace(eqx.Module):
+class Trace(Shown):
     """The history of a run; every column is a NumPy array.
 
     seconds: the method's own time, without certificates and compilation.
@@ -98,6 +105,10 @@ class Trace(eqx.Module):
     def __len__(self) -> int:
         return len(self.k)
 
+    def shown_fields(self) -> dict[str, Any]:
+        ends = {"steps": int(self.k[-1]), "first_gap": float(self.gap[0]), "last_gap": float(self.gap[-1])}
+        return {"rows": len(self)} | (ends if len(self) else {})
+
     @property
     def certified(self) -> "Trace":
         """The rows that come from certificates."""
@@ -120,7 +131,7 @@ class Trace(eqx.Module):
 CERTIFICATE_COLUMNS = ("x_gap", "y_gap", "gap", "error_bound", "value", "worst_value", "lower_error", "violation")
 
 
-class Result(eqx.Module):
+class Result(Shown):
     """What solve found. point: the recorded iterate with the lowest gap plus error bound; last: where the run ended.
 
     certificate: of the point. seconds: the method's own time; compile_seconds: all time spent compiling.
@@ -158,6 +169,19 @@ class Result(eqx.Module):
     @property
     def steps(self) -> int:
         return int(self.trace.k[-1])
+
+    def shown_fields(self) -> dict[str, Any]:
+        """What a reader asks first; all else is in the fields."""
+        found = {"gap": self.gap, "error_bound": self.certificate.error_bound}
+        found |= {"worst_value": self.certificate.worst_value, "steps": self.steps, "seconds": self.seconds}
+        return {"status": self.status} | found | {"x": self.x, "y": self.y}
+
+    def _repr_html_(self) -> str:
+        compiling = f", after {self.compile_seconds:.2g} s of compiling" if self.compile_seconds >= 0.01 else ""
+        rows = [*self.certificate.shown_rows(), ("steps", f"{self.steps} in {self.seconds:.2g} s{compiling}")]
+        rows += [(name, shown(value)) for name, value in (("x", self.x), ("y", self.y)) if value is not None]
+        rows += [("why", self.reason)] if self.reason else []
+        return card(f"{self.method.name}: {self.status}", rows, sparkline(self.trace.gap))
 
     def plot(self, against: str = "steps", path: str | None = None) -> Any:
         """A matplotlib figure of gap and value against "steps" or "seconds"; saved to `path` if given."""

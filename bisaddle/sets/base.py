@@ -14,6 +14,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+from bisaddle.showing import Shown
 from bisaddle.trees import Number
 
 Leaf = Array | np.ndarray
@@ -31,7 +32,7 @@ class Derived(Generic[T]):
         return answer
 
 
-class ConvexSet(eqx.Module):
+class ConvexSet(Shown):
     """A nonempty, convex, compact set of arrays (of pytrees of arrays, for a Product).
 
         project(v)          argmin_{u in S} |u - v|
