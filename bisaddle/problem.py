@@ -1,6 +1,7 @@
 """Problem, Point, Constants, Derivatives: the mathematics, stated once."""
 
 from collections.abc import Callable
+from inspect import signature
 
 import equinox as eqx
 import jax
@@ -141,6 +142,51 @@ class Derivatives(Shown):
                 raise ValueError(f"Derivatives: {name} must be a function, given {type(function).__name__}")
 
 
+# what upper and lower may be given, in this order
+ARGUMENTS = {"upper": ("x", "theta", "y", "data"), "lower": ("x", "theta", "data")}
+
+
+class Picked(Shown):
+    """A function of only some of (x, theta, y, data), made one of all of them; takes: their places."""
+
+    function: Callable
+    takes: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, *arguments):
+        return self.function(*(arguments[i] for i in self.takes))
+
+    def __repr__(self) -> str:
+        return shown(self.function)
+
+
+def _picked(name: str, function: Callable, present: tuple[str, ...]) -> Callable:
+    """upper or lower as a function of all its arguments, whichever of them it is written for.
+
+    By name, if it names them as they are named here; else by their number, which must be that of all arguments or of
+    those that the problem has (`present`). Whatever takes any number of them gets all.
+    """
+    every = ARGUMENTS[name]
+    try:
+        parameters = [p for p in signature(function).parameters.values() if p.default is p.empty]
+    except (TypeError, ValueError):  # a callable that does not say what it takes
+        return function
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
+        return function
+    names, count = tuple(p.name for p in parameters), len(parameters)
+    if count == len(every):
+        return function
+    if names == tuple(a for a in every if a in names):
+        takes = names
+    elif count == len(present) and all(a == b or a not in every for a, b in zip(names, present, strict=True)):
+        takes = present  # under names of its own; one of ours in another place would be a mistake
+    else:
+        raise ValueError(
+            f"Problem: {name} takes {', '.join(every)}, or those of them that it needs, by these names and in this "
+            f"order; given a function of ({', '.join(names)})"
+        )
+    return Picked(function, tuple(every.index(a) for a in takes))
+
+
 class Functions(eqx.Module):
     """The functions of a problem and their data, without its sets: what a program of derivatives is compiled for."""
 
@@ -155,6 +201,7 @@ class Problem(Shown):
 
     upper        f(x, theta, y, data) -> scalar, concave in y
     lower        g(x, theta, data) -> scalar, strongly convex in theta; None: a plain saddle problem
+                 Both may leave out what they have no use for: f(x, y), f(x, theta, y), g(x, theta)
     x_set        the set X; it matches the pytree of x (sets.Product for several blocks)
     y_set        the set Y, likewise; or a penalty h such as sets.Entropy, for min_x max_y f - h; None: a plain bilevel
                  problem
@@ -166,15 +213,22 @@ class Problem(Shown):
     """
 
     upper: Callable = eqx.field(converter=as_callable)
-    lower: Callable | None = eqx.field(converter=as_callable)
-    x_set: ConvexSet
-    y_set: ConvexSet | None
+    lower: Callable | None = eqx.field(converter=as_callable, default=None)
+    x_set: ConvexSet = eqx.field(default=None)
+    y_set: ConvexSet | None = None
     data: PyTree = None
     constants: Constants = eqx.field(converter=lambda c: Constants() if c is None else c, default=None)
     derivatives: Derivatives = eqx.field(converter=lambda d: Derivatives() if d is None else d, default=None)
     noise: Leaf | None = eqx.field(
         converter=lambda n: None if n is None else number(n, "Problem noise", ">= 0"), default=None
     )
+
+    def __post_init__(self):
+        has = {"x": True, "theta": self.lower is not None, "y": self.y_set is not None, "data": self.data is not None}
+        for name, every in ARGUMENTS.items():
+            function = getattr(self, name)
+            if callable(function):
+                setattr(self, name, _picked(name, as_callable(function), tuple(a for a in every if has[a])))
 
     def __check_init__(self):
         if not callable(self.upper):

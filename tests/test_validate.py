@@ -97,11 +97,6 @@ MISTAKES = {
     "integer upper": ({"upper": lambda x, theta, y, data: jnp.asarray(1)}, {}, "floating scalar, given .*int64"),
     "upper of two values": ({"upper": lambda x, theta, y, data: (y[0], y[1])}, {}, "must return one scalar, given"),
     "vector lower": ({"lower": lambda x, theta, data: theta}, {}, r"lower\(x, theta, data\) must return a floating"),
-    "upper without data": (
-        {"upper": lambda x, theta, y: 0.0},
-        {},
-        r"upper\(x, theta, y, data\) failed on .*TypeError: .*positional arguments",
-    ),
     "lower of mismatched shapes": (
         {"lower": lambda x, theta, data: jnp.dot(theta, jnp.ones(7))},
         {},

@@ -210,7 +210,7 @@ def _check_functions(problem: Problem, point: Point) -> None:
 def _warn_of_recompiling(problem: Problem, shapes: tuple) -> None:
     """Once for a function that is defined again and again, with other numbers in it: each is another program."""
     for name, function in (("upper", problem.upper), ("lower", problem.lower)):
-        plain = getattr(function, "func", None)
+        plain = getattr(getattr(function, "function", function), "func", None)  # also of one that leaves out arguments
         if not isinstance(plain, FunctionType):
             continue
         key = (_text(plain), shapes)
