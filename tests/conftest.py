@@ -5,6 +5,9 @@ import os
 import jax
 import pytest
 
+from tests import typechecks
+
+typechecks.install()
 # the tests compare to 1e-10; tests of float32 ask for it by dtype
 jax.config.update("jax_enable_x64", True)
 # commands that tests start do not write to the user's cache; this process has loaded JAX, and its commands never do
