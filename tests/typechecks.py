@@ -7,6 +7,7 @@ Float[Array, " d"], has a use for that.
 
 import dataclasses
 import inspect
+import types
 import typing
 from functools import partial, wraps
 
@@ -45,11 +46,11 @@ def checked(what=None, *, typechecker):
 def _resolve(function):
     """Annotations in quotes as what they name; what has no meaning at run time is not checked."""
     for name, annotation in function.__annotations__.items():
-        if isinstance(annotation, str):
-            try:
-                function.__annotations__[name] = eval(annotation, function.__globals__)
-            except NameError:
-                function.__annotations__[name] = typing.Any
+        one = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            function.__annotations__ |= typing.get_type_hints(one, function.__globals__, include_extras=True)
+        except NameError:
+            function.__annotations__[name] = typing.Any
 
 
 def _names_a_shape(annotation):
