@@ -71,10 +71,7 @@ def _case(call: Callable[[], Any], words: Any, what: str, value: Any = ...) -> C
 def arguments_of_solve(rng):
     name = pick(rng, list(SOLVE))
     value = pick(rng, SOLVE[name])
-    more = {"key": jax.random.key(0)} if name == "starts" else {}
-    return _case(
-        lambda: bs.solve(problem(), point(), **{"max_steps": 2, **more, name: value}), name, f"solve {name}", value
-    )
+    return _case(lambda: bs.solve(problem(), point(), **{"max_steps": 2, name: value}), name, f"solve {name}", value)
 
 
 def arguments_of_certify(rng):
@@ -121,6 +118,8 @@ def no_problem_or_point(rng):
     calls = (
         (lambda: bs.solve(value, point()), "Problem", value),
         (lambda: bs.solve(problem(), other), "Point", other),
+        (lambda: bs.solve(problem(), [point(), other]), "Point", other),
+        (lambda: bs.start_points(problem(), other, 3, key), "Point", other),
         (lambda: bs.solve(value, point(), check=True), "Problem", value),
         (lambda: bs.certify(value, point()), "Problem", value),
         (lambda: bs.certify(problem(), other), "Point", other),
@@ -193,7 +192,7 @@ def a_size_of_a_set(rng):
 def a_key(rng):
     value = pick(rng, NO_KEY)
     calls = (
-        lambda: bs.solve(problem(), point(), starts=3, key=value),
+        lambda: bs.start_points(problem(), point(), 3, value),
         lambda: bs.theory.check_assumptions(problem(), value, point()),
         lambda: bs.theory.estimate_constants(problem(), value, point()),
     )

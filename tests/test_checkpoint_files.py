@@ -37,11 +37,12 @@ def again(value):
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"starts": 2, "key": jax.random.key(0)}], ids=["one start", "two"])
+@pytest.mark.parametrize("count", [None, 2], ids=["one start", "two"])
 @pytest.mark.parametrize("method", [None, fully_projected()], ids=["Adaptive", "FullyProjected"])
-def test_a_saved_result_comes_back_as_it_was(method, options, tmp_path):
+def test_a_saved_result_comes_back_as_it_was(method, count, tmp_path):
     problem, start = quadratic()
-    result = bs.solve(problem, start, method, tol=1e-5, **options)
+    start = start if count is None else bs.start_points(problem, start, count, jax.random.key(0))
+    result = bs.solve(problem, start, method, tol=1e-5)
     result.save(tmp_path / "result")
     found = bs.load_result(tmp_path / "result")
     assert str(found) == str(result) and found.seconds == result.seconds

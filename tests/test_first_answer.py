@@ -189,7 +189,7 @@ def test_a_second_solve_with_other_numbers_compiles_nothing(compiled, method):
     steps = bs.StepSizes(alpha=0.4, eta=0.4, gamma=0.4, tau=0.6, sigma=0.9, mu=0.0)
     changed = None if method is None else bs.methods.FullyProjected(steps)
     result, second = compiled(
-        bs.solve, other, begin, changed, tol=1e-7, max_steps=20_000, max_seconds=60, sigma=0.5, tau=2.0
+        bs.solve, other, begin, changed, tol=1e-7, max_steps=20_000, max_seconds=60, gap=bs.Gap(sigma=0.5, tau=2.0)
     )
     assert result.status is bs.Status.CERTIFIED
     second.at_most(0)
@@ -201,9 +201,10 @@ def test_several_starts_compile_no_more_than_where_they_lie(compiled):
     problem, start, _ = example()
     key = jax.random.split(jax.random.key(0))[0]
     bs.solve(problem, start, tol=1e-6)
-    _, more = compiled(bs.solve, problem, start, tol=1e-6, starts=4, key=key)
+    several = lambda: bs.solve(problem, bs.start_points(problem, start, 4, key), tol=1e-6)
+    _, more = compiled(several)
     more.at_most(1)
-    _, again = compiled(bs.solve, problem, start, tol=1e-6, starts=4, key=key)
+    _, again = compiled(several)
     again.at_most(0)
 
 
@@ -326,8 +327,8 @@ def test_a_cold_problem_without_time_comes_back_with_a_certificate(method, cold,
 @pytest.mark.parametrize("method", METHODS)
 def test_several_cold_starts_without_time_come_back_with_a_certificate(method, cold):
     problem, start, _ = example()
-    options = {"tol": 1e-6, "max_seconds": 1e-6, "starts": 3, "key": jax.random.key(0)}
-    result = bs.solve(problem, start, METHODS[method], **options)
+    starts = bs.start_points(problem, start, 3, jax.random.key(0))
+    result = bs.solve(problem, starts, METHODS[method], tol=1e-6, max_seconds=1e-6)
     assert result.status is bs.Status.MAX_SECONDS
     assert len(result.starts) >= 1 and np.isfinite(result.gap)
 

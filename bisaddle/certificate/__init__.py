@@ -5,4 +5,4 @@ corners of Y where a gap of 0 says nothing), noise (rounding inside f and g), wi
 not of its class).
 """
 
-from bisaddle.certificate.certifier import Certificate as Certificate, certify as certify
+from bisaddle.certificate.certifier import Certificate as Certificate, Gap as Gap, certify as certify

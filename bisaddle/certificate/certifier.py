@@ -1,6 +1,6 @@
 """certify(problem, point): how stationary a point is, trusting nothing but the problem."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -19,9 +19,8 @@ from bisaddle.oracle.validate import (
     require_oracle,
     require_positive,
 )
-from bisaddle.problem import Point, Problem
+from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import on_device, one_blas_thread
-from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import FlatSet
 from bisaddle.showing import Shown, card
 from bisaddle.trees import Number
@@ -146,61 +145,72 @@ class Certificate(Shown):
         parts = ", ".join(self.free_parts)
         return (
             f"\ndegenerate: y is in a corner where the gradient in {parts} is 0 for every x; the gap says nothing "
-            f"about {parts}; compare worst values from several starts: solve(..., starts=4, key=...)"
+            f"about {parts}; compare worst values from several starts: solve(problem, bs.start_points(...))"
         )
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What is measured at a point: a measure of stationarity, and the step sizes inside it.
+
+    measure: "lmo" is Definition 2.1 of [AYH25], "projection" Definition 2.2; "mixed" is for a Product in which some
+    blocks have only a projection and others only an LMO. None: "projection" if x_set has one, else "lmo", else "mixed".
+    sigma, tau: the step sizes in y and in x.
+    """
+
+    measure: str | None = None
+    sigma: Number = 1.0
+    tau: Number = 1.0
+
+    def __post_init__(self):
+        if self.measure is not None and (not isinstance(self.measure, str) or self.measure not in MEASURES):
+            raise ValueError(f'measure of the gap must be "projection", "lmo" or "mixed", given {self.measure!r}')
+        for name in ("sigma", "tau"):
+            object.__setattr__(self, name, require_positive(f"{name} of the gap", getattr(self, name)))
+
+    @classmethod
+    def of(cls, given: "Gap | str | None", problem: Problem) -> "Gap":
+        """As given, or of the measure that is named, for this problem; ValueError if its sets lack an oracle for it."""
+        if not (given is None or isinstance(given, Gap | str)):
+            raise ValueError(f'gap must be a bisaddle.Gap or a measure, given {described(given)}; use gap="lmo"')
+        gap = given if isinstance(given, Gap) else cls(given)
+        able = problem.x_set.capabilities
+        natural = "projection" if "project" in able else "lmo" if "lmo" in able else "mixed"
+        measure = gap.measure or natural
+        if measure != "mixed":
+            oracle_name = {"projection": "project", "lmo": "lmo"}[measure]
+            require_oracle(problem.x_set, oracle_name, f'measure="{measure}"', "x", f'use measure="{natural}"')
+        if problem.y_set is not None:
+            require_oracle(problem.y_set, "project", "the y gap", "y", "use a y_set with a projection")
+        return replace(gap, measure=measure)
 
 
 def certify(
     problem: Problem,
     point: Point,
     *,
-    measure: str = "projection",
+    measure: str | None = "projection",
     sigma: Number = 1.0,
     tau: Number = 1.0,
     accuracy: Number = 0.0,
 ) -> Certificate:
     """The stationarity gap of (x, y), with a bound on its error.
 
-    measure: "lmo" is Definition 2.1 of [AYH25], "projection" Definition 2.2; "mixed" is for a Product in which some
-    blocks have only a projection and others only an LMO. sigma, tau: the step sizes inside the gap.
+    measure, sigma, tau: what is measured, as in Gap.
     Solves the lower level and the linear system again, starting from the point's theta, until the residual norms are at
     most `accuracy` (0: as far as rounding allows). error_bound says how much these residuals can change the gradients,
     to first order: the norms of the linear maps from residuals to gradients, doubled, plus rounding. With up to 128
     lower variables the norms come from the matrices themselves; beyond, from the products of |J|, |g_theta_x| (by power
     iteration) and 1 / mu_g.
     """
-    check_measure(measure, sigma, tau, accuracy)
+    gap = Gap(measure, sigma, tau)
+    require_accuracy(accuracy)
     require_concrete("certify", problem, point)
     check_problem_at(problem, point, feasible=False)  # how far outside a point is, the certificate says
-    check_oracles(problem, measure)
     kernels = Kernels(problem, point)
-    certifier = Certifier(problem, kernels, measure, sigma, tau)
+    certifier = Certifier(problem, kernels, Gap.of(gap, problem))
     with one_blas_thread():
         return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
-
-
-def check_measure(measure: str, sigma: Number, tau: Number, accuracy: Number = 0.0) -> None:
-    if not isinstance(measure, str) or measure not in MEASURES:
-        raise ValueError(f'measure must be "projection", "lmo" or "mixed", given {measure!r}')
-    for name, value in (("sigma", sigma), ("tau", tau)):
-        require_positive(f"{name} of the gap", value)
-    require_accuracy(accuracy)
-
-
-def natural_measure(x_set: ConvexSet) -> str:
-    """The measure that asks least of the set's own oracles."""
-    if "project" in x_set.capabilities:
-        return "projection"
-    return "lmo" if "lmo" in x_set.capabilities else "mixed"
-
-
-def check_oracles(problem: Problem, measure: str) -> None:
-    if measure != "mixed":
-        oracle_name = {"projection": "project", "lmo": "lmo"}[measure]
-        instead = f'use measure="{natural_measure(problem.x_set)}"'
-        require_oracle(problem.x_set, oracle_name, f'measure="{measure}"', "x", instead)
-    if problem.y_set is not None:
-        require_oracle(problem.y_set, "project", "the y gap", "y", "use a y_set with a projection")
 
 
 class Certifier:
@@ -210,15 +220,14 @@ class Certifier:
     are looked for there.
     """
 
-    def __init__(
-        self, problem: Problem, kernels: Kernels, measure: str, sigma: Number, tau: Number, below: float = np.inf
-    ):
-        self.problem, self.kernels, self.measure = problem, kernels, measure
-        self.sigma, self.tau, self.below = float(sigma), float(tau), below
+    def __init__(self, problem: Problem, kernels: Kernels, gap: Gap, below: float = np.inf):
+        assert gap.measure is not None
+        self.problem, self.kernels, self.below = problem, kernels, below
+        self.measure, self.sigma, self.tau = gap.measure, float(gap.sigma), float(gap.tau)
         known, noise = problem.constants.mu_g, problem.noise
         self.mu_g = None if known is None else float(known)
         self.noise = None if noise is None else Noise.bounded_by(float(noise))
-        asked = {"projection": {"project"}, "lmo": {"lmo"}}.get(measure, {"project", "lmo"})
+        asked = {"projection": {"project"}, "lmo": {"lmo"}}.get(self.measure, {"project", "lmo"})
         y_estimates = frozenset() if kernels.y_set is None else kernels.y_set.estimates & {"project", "prox"}
         sets_known = not (kernels.x_set.estimates & asked or y_estimates)
         mu_g_known = not kernels.has_lower or problem.constants.origin_of("mu_g") in ("given", "exact")
