@@ -29,10 +29,10 @@ are stricter than the line:
   residual and gradient that it reports comes from bare products of the oracle (`Kernels.products`, `Kernels.upper`).
 * `report` imports none of the others: it draws columns and records, so that `Result.plot` needs no cycle.
 
-`trees`, `programs` and `showing` come before the line: pytrees as vectors, compiled programs with their cache, reprs. `auditing`
-stands beside `certificate` and checks it by other means: it imports the problem and its sets, and the switch of
-NumPy's threads. `apps` makes problems of data, `datasets` the data, `experiments` compares methods on both, `cli` is
-the command line.
+`trees`, `programs` and `showing` come before the line: pytrees as vectors, compiled programs with their cache, and how
+objects print. `auditing` stands beside `certificate` and checks it by other means: it imports the problem and its sets,
+and the switch of NumPy's threads. `apps` makes problems of data, `datasets` the data, `experiments` compares methods on
+both, `cli` is the command line.
 """
 
 WALKING = """# Three walks

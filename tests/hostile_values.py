@@ -75,13 +75,16 @@ SOLVE = {
     "max_steps": (*NO_WHOLE, 0, True, 2**31),
     "max_seconds": (*NO_NUMBER, 0, True),
     "every": (*(value for value in NO_WHOLE if value is not None), 0, True),
-    "gap": tuple(value for value in NO_CHOICE if value is not None),
+    "measure": tuple(value for value in NO_CHOICE if value is not None),
+    "sigma": (*NO_NUMBER, None, 0, float("inf")),
+    "tau": (*NO_NUMBER, None, 0, float("inf")),
     "callback": NO_FUNCTION,
     "progress": NO_FLAG,
     "check": (*NO_FLAG, None),
+    "starts": (*(value for value in NO_WHOLE if value is not None), 0, True),
     "method": (*NO_FUNCTION, bs.methods.GDA, BALL),
 }
-GAP = {name: (*NO_NUMBER, None, 0, float("inf")) for name in ("sigma", "tau")} | {"measure": SOLVE["gap"]}
+GAP = {name: SOLVE[name] for name in ("sigma", "tau", "measure")}
 CERTIFY = GAP | {"accuracy": (*NO_NUMBER, float("inf"))}
 CHECK = {"directions": (*NO_WHOLE, 0, True), "seed": (*NO_WHOLE, True), "tolerance": (*NO_NUMBER, True)}
 # what a function returns that is no floating scalar, and functions that cannot be called so

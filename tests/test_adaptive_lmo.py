@@ -233,7 +233,7 @@ def test_a_large_nuclear_ball_is_solved_by_its_leading_part():
         goal,
         bs.Constants(mu_g=1.0),
     )
-    result = bs.solve(problem, bs.Point(jnp.zeros((200, 150)), jnp.zeros((200, 150)), None), tol=1e-6, gap="lmo")
+    result = bs.solve(problem, bs.Point(jnp.zeros((200, 150)), jnp.zeros((200, 150)), None), tol=1e-6, measure="lmo")
     assert result.status is bs.Status.CERTIFIED
     u, s, w = np.linalg.svd(goal, full_matrices=False)
     expected = (u * np.asarray(bs.sets.L1Ball(4.0).project(jnp.asarray(s)))) @ w

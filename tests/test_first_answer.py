@@ -189,7 +189,7 @@ def test_a_second_solve_with_other_numbers_compiles_nothing(compiled, method):
     steps = bs.StepSizes(alpha=0.4, eta=0.4, gamma=0.4, tau=0.6, sigma=0.9, mu=0.0)
     changed = None if method is None else bs.methods.FullyProjected(steps)
     result, second = compiled(
-        bs.solve, other, begin, changed, tol=1e-7, max_steps=20_000, max_seconds=60, gap=bs.Gap(sigma=0.5, tau=2.0)
+        bs.solve, other, begin, changed, tol=1e-7, max_steps=20_000, max_seconds=60, measure=bs.Gap(sigma=0.5, tau=2.0)
     )
     assert result.status is bs.Status.CERTIFIED
     second.at_most(0)

@@ -320,7 +320,7 @@ def test_variables_are_pytrees(name):
 def test_solve_runs_every_method(name):
     problem, start = pair_problem()
     method = SADDLE_METHODS[name](**SIZES.get(name, {}))
-    result = bs.solve(problem, start, method, tol=2e-2, max_steps=10_000, gap="projection")
+    result = bs.solve(problem, start, method, tol=2e-2, max_steps=10_000, measure="projection")
     assert result.status is bs.Status.CERTIFIED, str(result.certificate)
     assert jax.tree.structure(result.y) == jax.tree.structure(start.y)
 

@@ -279,10 +279,10 @@ def test_an_image_as_x_set_runs_projection_free_and_names_its_distance():
     problem = _saddle(image, sets.Simplex())
     method = bs.methods.OneSidedProjectionFree(bs.StepSizes(gamma=0.01, sigma=0.3, mu=0.0))
     start = bs.Point(0.3 * jnp.ones(3), None, jnp.full(3, 1 / 3))
-    result = bs.solve(problem, start, method, tol=None, max_steps=200, gap="lmo")
+    result = bs.solve(problem, start, method, tol=None, max_steps=200, measure="lmo")
     assert float(result.certificate.x_violation) <= 1e-10
     with pytest.raises(ValueError, match="distance 1.04"):
-        bs.solve(problem, bs.Point(jnp.ones(3), None, start.y), method, gap="lmo")
+        bs.solve(problem, bs.Point(jnp.ones(3), None, start.y), method, measure="lmo")
     with pytest.raises(ValueError, match="OneSidedProjectionFree"):
         _solve(problem)
 

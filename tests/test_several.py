@@ -9,6 +9,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.run.starts import moved_into
+from tests.registry import PROBLEMS
 
 
 def two_valleys():
@@ -188,3 +189,23 @@ def test_a_multiplier_on_a_constant_frees_x():
     shifted = bs.Problem(lambda x, theta, y, data: y[0] * (x[0] - 3) + y[1], None, problem.x_set, problem.y_set)
     certificate = bs.certify(shifted, bs.Point(jnp.array([1.0]), None, jnp.array([0.0, 1.0])))
     assert float(certificate.gap) == 0 and certificate.degenerate and certificate.free_parts == ("x",)
+
+
+def test_short_words_for_starts_and_for_the_step_sizes_of_the_gap():
+    problem, start, _ = PROBLEMS["CB2"](0)
+    key = jax.random.key(0)
+    short = bs.solve(problem, start, max_steps=3, starts=3, key=key, sigma=0.5, tau=2.0, measure="lmo")
+    written = bs.solve(problem, bs.start_points(problem, start, 3, key), max_steps=3, measure=bs.Gap("lmo", 0.5, 2.0))
+    assert len(short.starts) == 3 and [r.gap for r in short.starts] == [r.gap for r in written.starts]
+    assert bs.solve(problem, start, max_steps=3, starts=1).starts[0].gap > 0  # one start needs no key
+    with pytest.raises(TypeError, match="solve.. got an unexpected keyword argument 'max_step'"):
+        bs.solve(problem, start, max_step=3)
+    for wrong, words in (
+        ({"starts": 3}, "starts=3 needs a key"),
+        ({"key": key}, "starts must be a whole number"),
+        ({"measure": bs.Gap(), "sigma": 2.0}, "a Gap with step sizes of its own, given sigma"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            bs.solve(problem, start, **wrong)
+    with pytest.raises(ValueError, match="drawn around one start, given 2"):
+        bs.solve(problem, [start, start], starts=3, key=key)

@@ -192,7 +192,7 @@ def test_anytime_steps_drive_the_gap_down(kind):
     problem = family.problem_of(data, half, family.constants(data, start, half))
     plan = theory.anytime_steps(problem, "opf", kind=kind)
     method = bs.methods.OneSidedProjectionFree(plan.steps)
-    result = bs.solve(problem, family.point_of(start), method, tol=None, max_steps=20_000, gap="lmo")
+    result = bs.solve(problem, family.point_of(start), method, tol=None, max_steps=20_000, measure="lmo")
     gap = np.minimum.accumulate(result.trace.gap)
     assert gap[-1] < 0.6 * gap[len(gap) // 20]
 

@@ -61,7 +61,7 @@ def try_one(instance: Instance, tally: Tally, name: str) -> None:
     problem, start, tol, measure = instance
     began = time.perf_counter()
     try:
-        result = bs.solve(problem, start, tol=tol, max_steps=MAX_STEPS, gap=measure, progress=False)
+        result = bs.solve(problem, start, tol=tol, max_steps=MAX_STEPS, measure=measure, progress=False)
         audit = bs.audit(problem, result.point, measure=measure)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]

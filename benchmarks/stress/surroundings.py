@@ -56,7 +56,7 @@ import numpy as np, bisaddle as bs
 from benchmarks.stress import families
 problem, start, tol, measure = families.logistic(np.random.default_rng(0))
 solve = bs.solve  # loaded here: a KeyboardInterrupt during imports is Python's and JAX's
-run = lambda: solve(problem, start, tol=tol, max_steps=50, gap=measure, progress=False)
+run = lambda: solve(problem, start, tol=tol, max_steps=50, measure=measure, progress=False)
 print("ready", flush=True)
 try:
     told = str(run().status)
@@ -90,7 +90,7 @@ def changed(before: dict[str, Any]) -> list[str]:
 
 def _run(seed: int, callback: Any = None) -> bs.Result:
     problem, start, tol, measure = families.quadratic(np.random.default_rng(seed))
-    return bs.solve(problem, start, tol=tol, max_steps=50, gap=measure, callback=callback, progress=False)
+    return bs.solve(problem, start, tol=tol, max_steps=50, measure=measure, callback=callback, progress=False)
 
 
 def _same(one: bs.Result, other: bs.Result) -> bool:

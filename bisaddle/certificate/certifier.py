@@ -145,7 +145,7 @@ class Certificate(Shown):
         parts = ", ".join(self.free_parts)
         return (
             f"\ndegenerate: y is in a corner where the gradient in {parts} is 0 for every x; the gap says nothing "
-            f"about {parts}; compare worst values from several starts: solve(problem, bs.start_points(...))"
+            f"about {parts}; compare worst values from several starts: solve(..., starts=4, key=...)"
         )
 
 
@@ -172,7 +172,7 @@ class Gap:
     def of(cls, given: "Gap | str | None", problem: Problem) -> "Gap":
         """As given, or of the measure that is named, for this problem; ValueError if its sets lack an oracle for it."""
         if not (given is None or isinstance(given, Gap | str)):
-            raise ValueError(f'gap must be a bisaddle.Gap or a measure, given {described(given)}; use gap="lmo"')
+            raise ValueError(f'measure must be a name or a bisaddle.Gap, given {described(given)}; use measure="lmo"')
         gap = given if isinstance(given, Gap) else cls(given)
         able = problem.x_set.capabilities
         natural = "projection" if "project" in able else "lmo" if "lmo" in able else "mixed"

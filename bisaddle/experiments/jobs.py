@@ -175,7 +175,7 @@ class Job:
             tol=lane.spec.tol,
             max_steps=self.steps,
             every=self.every,
-            gap=Gap("lmo", **self.gap),
+            measure=Gap("lmo", **self.gap),
             callback=look,
             progress=False,
         )

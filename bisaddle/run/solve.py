@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from bisaddle.certificate.certifier import Certifier, Gap
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import as_number, is_whole, require_concrete
+from bisaddle.oracle.validate import as_number, check_key, is_whole, require_concrete
 from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
 from bisaddle.run.blocks import BlockRun, run_blocks
@@ -24,13 +24,22 @@ from bisaddle.run.loop import HostRun, Limits, Run, run_hosts
 from bisaddle.run.progress import Progress
 from bisaddle.run.reasons import reason
 from bisaddle.run.result import Record, Result, Status
-from bisaddle.run.starts import as_starts, best_result, check_starts, moved_into
+from bisaddle.run.starts import as_starts, best_result, check_starts, moved_into, start_points
 from bisaddle.trees import Number, dtype_of
 
 # a run is recorded a hundred times, and at least as often as this
 MOST_STEPS_BETWEEN = 1000
 # a tol of so few roundings is hardly ever certified: gradients of numbers of size 1 lose as many
 ROUNDINGS = 20
+
+
+class More(TypedDict, total=False):
+    """What solve takes besides: the step sizes inside the gap; how many starts to draw around the one, and a key."""
+
+    sigma: Number
+    tau: Number
+    starts: int | np.integer | None
+    key: Any
 
 
 def solve(
@@ -42,22 +51,24 @@ def solve(
     max_steps: int | np.integer = 10_000,
     max_seconds: Number | None = None,
     every: int | np.integer | None = None,
-    gap: Gap | str | None = None,
+    measure: Gap | str | None = None,
     callback: Callable[[Record], Any] | None = None,
     progress: bool | None = None,
     check: bool = False,
     checkpoint: str | os.PathLike | Checkpoints | None = None,
     checkpoint_every: Number = EVERY,
+    **more: Unpack[More],
 ) -> Result:
     """Run a method until the certificate says that the point is stationary, or a limit says stop.
 
     start: several are run in turns, and the certified point with the lowest worst value is returned; Result.starts has
-    all results. bs.start_points draws some around one.
+    all results. starts=4, key=jax.random.key(0) draws some around one, as bs.start_points does.
     method: None is Adaptive, which has no step sizes to choose.
     tol: the gap to certify; None runs all steps. max_seconds: wall time from the call, compilation included.
     every: steps between records (certificate, trace, stop rules, callback). None: 100 records a run, at most 1000 steps
     apart; Adaptive then records at the start, when its own gap meets tol and, if there is a callback, every 100 steps.
-    gap: what is measured, a bs.Gap; "projection", "lmo" or "mixed" is one with step sizes 1.
+    measure, sigma, tau: define the gap, as in certify; a bs.Gap has all three. measure None: "projection" if x_set has
+    one, else "lmo", else "mixed".
     callback: called with every Record; a true return value stops the run. progress: show a progress bar; None: only on
     a terminal.
     check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with a
@@ -71,6 +82,7 @@ def solve(
     require_concrete("solve", problem, *starts)
     _check_limits(tol, max_steps, max_seconds, every)
     _check_choices(callback, progress, check)
+    gap, drawn = _with_more(measure, starts, dict(more))
     if check:
         from bisaddle.theory.assumptions import quick_check  # seldom used, and slow to load
 
@@ -89,11 +101,14 @@ def solve(
     every = int(every or max(1, min(MOST_STEPS_BETWEEN, max_steps // 100)))
     tol = None if tol is None else float(tol)
     max_seconds = None if max_seconds is None else float(max_seconds)
-    gap, alone = Gap.of(gap, problem), isinstance(start, Point)
+    gap, alone = Gap.of(gap, problem), isinstance(start, Point) and drawn is None
     settings = Settings(tol, max_steps, max_seconds, every, sparse, gap, not alone, max_steps)
     _warn_of_rounding(tol, starts[0])
     if checkpoint is not None and not isinstance(checkpoint, Checkpoints):
         checkpoint = Checkpoints(checkpoint, checkpoint_every)
+    if drawn is not None:
+        with watched(watch), not_lost():
+            starts = start_points(problem, starts[0], *drawn)
     return _solved(problem, method, starts, settings, began, watch, callback, progress, checkpoint)
 
 
@@ -254,6 +269,29 @@ def _warn_of_rounding(tol: float | None, start: Point) -> None:
             + (', or call jax.config.update("jax_enable_x64", True) and give float64 arrays' if eps > 1e-10 else ""),
             stacklevel=3,
         )
+
+
+def _with_more(measure: Any, starts: list[Point], more: dict[str, Any]) -> tuple[Any, tuple[int, Any] | None]:
+    """The gap with its step sizes, and (count, key) of the starts to draw; None: those given are all."""
+    if unknown := sorted(set(more) - set(More.__annotations__)):
+        raise TypeError(f"solve() got an unexpected keyword argument {unknown[0]!r}")
+    sizes = {name: more[name] for name in ("sigma", "tau") if name in more}
+    if sizes:
+        if isinstance(measure, Gap):
+            raise ValueError(f"measure is a Gap with step sizes of its own, given {', '.join(sizes)} besides")
+        measure = Gap(measure, **sizes)
+    count, key = more.get("starts"), more.get("key")
+    if count is None and key is None:
+        return measure, None
+    if not is_whole(count) or not 1 <= count < 2**31:
+        raise ValueError(f"starts must be a whole number >= 1, given {count}; leave starts and key out for one start")
+    if len(starts) > 1:
+        raise ValueError(f"starts are drawn around one start, given {len(starts)}; use bs.start_points for each")
+    if key is None and count > 1:
+        raise ValueError(f"starts={count} needs a key for the random ones; use key=jax.random.key(0)")
+    if key is not None:
+        check_key(key)
+    return measure, (int(count), key)
 
 
 def _check_choices(callback, progress, check) -> None:

@@ -28,7 +28,8 @@ def start_points(problem: Problem, start: Point, count: int | np.integer, key: A
     """
     if not is_whole(count) or not 1 <= count < 2**31:
         raise ValueError(f"count must be a whole number >= 1, given {count}")
-    check_key(key)
+    if key is not None or count > 1:
+        check_key(key)
     check_problem_at(problem, start)
     points, count = [start], int(count)
     # not the end of the box: there f may not depend on the other parts of x at all, and nothing would move
