@@ -96,7 +96,9 @@ class Limits:
 
 
 def _refuted(certificate: Certificate) -> Status | None:
-    """What a witness in the certificate says of the problem."""
+    """What the certificate has against the problem."""
+    if certificate.mismatch:
+        return Status.WRONG_DERIVATIVES
     if certificate.lower_witness is not None:
         return Status.NOT_STRONGLY_CONVEX
     return None if certificate.upper_witness is None else Status.NOT_CONCAVE
@@ -218,7 +220,7 @@ class HostRun(Run):
     def move_to(self, look: Look) -> None:
         self.look, self.k = look, look.k
         # what is recorded regularly needs no other best
-        if look.gap <= self.best.gap or not self.sparse:
+        if look.gap < self.best.gap or not self.sparse:
             self.best = look
         self.times = {self.best.k: self.times.get(self.best.k, self.seconds), look.k: self.seconds}
         self.bar.show(look.k, look.gap)
