@@ -8,6 +8,8 @@ from bisaddle.oracle.kernels import Vector
 
 # orders of differences for which a line has enough points for these checks
 ENOUGH = (1,)
+# changes of a slope that differ by less than this share of themselves are those of a smooth function
+EVEN = 0.1
 
 
 def mismatch(solved: Implicit, line: Line, noise: Noise) -> str:
@@ -18,7 +20,8 @@ def mismatch(solved: Implicit, line: Line, noise: Noise) -> str:
         g                along the theta part, against <g_theta, direction>
 
     These are all that the gradients of a certificate are made of. A mistake is seen if it exceeds what the derivative
-    itself changes by over a move, 3e-5 of the size of the point (float32: 1e-2 where data are few).
+    itself changes by over a move, 3e-5 of the size of the point (float32: 1e-2 where data are few); where that change is
+    even, less.
     """
     found = _upper_differs(solved, line, noise)
     return found or ("" if line.lower is None else _lower_differs(solved, line.lower, line.direction, noise))
@@ -87,14 +90,16 @@ def difference(
 ) -> tuple[float, float] | None:
     """(how steep the values are at the first of points at distance `step`, the slope said of it) if these differ.
 
-    By (-3 v0 + 4 v1 - v2) / (2 step), which is off by less than the slopes change from one later point to the next.
-    That of the first is left out of this: it is the one in question, and at a kink unlike all others. doubt,
-    slope_doubt: what values and slopes may be off by.
+    By (-3 v0 + 4 v1 - v2) / (2 step), which is off by less than the slopes change from one later point to the next, and
+    if they change evenly by less than the changes do. The slope of the first is left out of this: it is the one in
+    question, and at a kink unlike all others. doubt, slope_doubt: what values and slopes may be off by.
     """
     if not (np.all(np.isfinite(values)) and np.all(np.isfinite(slopes))):  # beyond where the function is defined
         return None
     seen = float(-3 * values[0] + 4 * values[1] - values[2]) / (2 * step)
-    bend = 2 * float(np.max(np.abs(np.diff(slopes[1:]))))
+    changes = np.diff(slopes[1:])
+    bend, uneven = float(np.max(np.abs(changes))), float(np.max(np.abs(np.diff(changes)), initial=0.0))
+    bend = 2 * (uneven if len(changes) > 2 and uneven < EVEN * bend else bend)
     return (seen, float(slopes[0])) if abs(seen - slopes[0]) > bend + 4 * doubt / step + 2 * slope_doubt else None
 
 

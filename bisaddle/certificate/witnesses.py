@@ -79,7 +79,7 @@ def _low_directions(solved: Implicit, mu_g: float | None) -> list[tuple[Vector |
     if hessian.stopped is not None:
         starts.append((hessian.stopped[0], min(size, hessian.stopped[1] + 1)))
     found = [_least_of_products(hessian.product, start, most) for start, most in starts]
-    if np.all(np.isfinite(lowest)):
+    if norm(lowest) > 0:  # not 0, nor NaN
         found.append((lowest, found[0][1]))
     return found
 
