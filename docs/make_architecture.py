@@ -58,6 +58,7 @@ CERTIFY = {
     "oracle/implicit.py": "theta*(x) by Newton's method, w by a linear solve; then what is left of both equations.",
     "certificate/bounds.py": "how far the gap can be off, the worst value over y, degenerate corners.",
     "certificate/noise.py": "the rounding inside f and g, estimated by moving a little.",
+    "certificate/consistency.py": "whether the derivatives belong to f and g, or there is a mistake or a kink.",
     "certificate/witnesses.py": "a direction along which g is not convex, or f not concave in y, if there is one.",
 }
 WALKS = {
@@ -86,6 +87,7 @@ WALKS = {
             "oracle/spectra.py",
             "oracle/depends.py",
             "certificate/noise.py",
+            "certificate/consistency.py",
             "certificate/witnesses.py",
             "run/reasons.py",
             "run/progress.py",

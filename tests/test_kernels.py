@@ -400,11 +400,11 @@ def test_the_worst_value_against_a_grid(name):
     for seed in range(2):
         place = Place(name, seed)
         kernels, x, theta, y = place.kernels, place.x, place.theta, place.y
-        found, rest = worst_value(kernels, kernels.y_set, x, theta, y, kernels.upper(x, theta, y))
+        found, rest, _ = worst_value(kernels, kernels.y_set, x, theta, y, kernels.upper(x, theta, y))
         values = np.array([place.twin.f(x, theta, point) for point in simplex_grid(200)])
         assert values.max() <= found + rest + 1e-12 and rest <= 1e-12 * (1 + abs(found))
         assert found - values.max() <= 1e-3 * (1 + np.ptp(values))  # as near as a grid comes
-        rough, lacking = worst_value(kernels, kernels.y_set, x, theta, y, kernels.upper(x, theta, y), 1e-2)
+        rough, lacking, _ = worst_value(kernels, kernels.y_set, x, theta, y, kernels.upper(x, theta, y), 1e-2)
         assert lacking <= 1e-2 and rough <= found + 1e-12 <= rough + lacking + 2e-12
 
 
@@ -416,7 +416,7 @@ def test_the_worst_value_with_a_penalty_and_from_outside_the_set():
     for y in (np.full(4, 0.25), np.array([1.0, 0.0, 0.0, 0.0]), np.array([3.0, -1.0, 0.5, 0.5])):
         kernels = Kernels(problem, bs.Point(jnp.zeros(1), None, jnp.asarray(y)))
         x, theta, y = np.zeros(1), np.zeros(0), np.asarray(y)
-        found, rest = worst_value(kernels, kernels.y_set, x, theta, y, kernels.upper(x, theta, y))
+        found, rest, _ = worst_value(kernels, kernels.y_set, x, theta, y, kernels.upper(x, theta, y))
         wanted = weight * np.log(np.sum(np.exp(b / weight)))
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
         assert found - 1e-12 <= wanted <= found + rest + 1e-12

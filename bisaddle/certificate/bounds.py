@@ -106,8 +106,8 @@ def _matrix_norm(rows: Vector) -> float:
 
 def worst_value(
     kernels: Kernels, y_set: FlatSet, x: Vector, theta: Vector, y: Vector, here: Upper, accuracy: float = 0.0
-) -> tuple[float, float]:
-    """max over Y of f(x, theta, .) - h, and an upper bound on what the number given still lacks; here: f at y.
+) -> tuple[float, float, float]:
+    """max over Y of f(x, theta, .) - h, what the number given may still lack, and |f_theta| there; here: f at y.
 
     Accelerated projected (proximal) ascent with a curvature search and restarts, all decided by gradients of f, and
     stopped by y_set.best_response: the Frank-Wolfe gap, or max_s <f_y, s - y> + h(y) - h(s), which bounds the rest
@@ -154,7 +154,15 @@ def worst_value(
         best, previous, momentum = moved, best, 1.0 if overshot else next_momentum
         rest, _ = y_set.best_response(best, at.f_y)
     # the point's own y may be higher still if f is not concave
-    return float(np.maximum(value(best, at), own)), rest
+    rest = max(rest, 0.0) + _response_error(y_set, best, at.f_y)
+    return float(np.maximum(value(best, at), own)), rest, norm(at.f_theta)
+
+
+def _response_error(y_set: FlatSet, y: Vector, gradient: Vector) -> float:
+    """What the oracle behind the last best response may have left out of the rest."""
+    if "lmo" in y_set.capabilities:
+        return y_set.lmo_error(-gradient, y)
+    return norm(gradient) * y_set.project_error(y, y)
 
 
 def free_parts(kernels: Kernels, x: Vector, theta: Vector, y: Vector, Gx: Vector, in_corner: bool) -> tuple[str, ...]:

@@ -37,8 +37,9 @@ class Upper(NamedTuple):
 
 
 class Products(NamedTuple):
-    """g_theta at one place, and rows g_theta_theta v and g_theta_x v, straight from the derivatives of g."""
+    """g and g_theta at one place, and rows g_theta_theta v and g_theta_x v, straight from the derivatives of g."""
 
+    value: float
     g_theta: Vector
     hessian: Vector
     cross: Vector
@@ -165,7 +166,8 @@ class Kernels:
 
     def products(self, x: Vector, theta: Vector, *vectors: Vector) -> Products:
         """What a certificate reports rests on these: no loop, no preconditioner, nothing but derivatives."""
-        return Products(*self._products(np.concatenate([x, theta]), np.stack(vectors)))
+        value, *found = self._products(np.concatenate([x, theta]), np.stack(vectors))
+        return Products(float(value), *found)
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
@@ -201,9 +203,21 @@ class Kernels:
         """Whether f is surely quadratic in y: its second derivative there does not mention y."""
         return is_free_of("y", _f_yy_times, self._upper)
 
+    @cached_property
+    def bends_alike(self) -> bool:
+        """Whether the matrices J of `bends` are surely the same at every theta."""
+        return is_free_of("theta", _bends_times, self._upper)
+
 
 def _hessian_times(theta: PyTree, part: _Part, x: PyTree, w: PyTree, y: PyTree) -> PyTree:
     return oracle.hessian_product(part, x, theta, w)
+
+
+def _bends_times(theta: PyTree, part: _Part, x: PyTree, v: PyTree, y: PyTree) -> PyTree:
+    def at(theta: PyTree) -> PyTree:
+        return oracle.upper_gradients(part, x, theta, y), oracle.second_order_products(part, x, theta, v)
+
+    return jax.jvp(at, (theta,), (v,))[1]
 
 
 def _f_y(y: PyTree, part: _Part, x: PyTree, theta: PyTree, _: PyTree) -> PyTree:
@@ -332,10 +346,10 @@ def _column(part: _Part, packed: Array):
     return column
 
 
-def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array]:
+def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array, Array]:
     found = jax.vmap(_column(part, packed))(rows)
-    g_theta = oracle.lower_gradient_in_domain(part, *part.split(packed, "x", "theta"))
-    return part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]
+    value, g_theta = oracle.lower_value_and_gradient(part, *part.split(packed, "x", "theta"))
+    return value, part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]
 
 
 def _columns(part: _Part, packed: Array, units: Array) -> Array:

@@ -96,7 +96,9 @@ class Limits:
 
 
 def _refuted(certificate: Certificate) -> Status | None:
-    """What a witness in the certificate says of the problem."""
+    """What the certificate has against the problem."""
+    if certificate.mismatch:
+        return Status.WRONG_DERIVATIVES
     if certificate.lower_witness is not None:
         return Status.NOT_STRONGLY_CONVEX
     return None if certificate.upper_witness is None else Status.NOT_CONCAVE

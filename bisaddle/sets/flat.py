@@ -10,8 +10,9 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
+from bisaddle.sets.combine import Custom
 from bisaddle.sets.flat_base import FlatSet as FlatSet, Linear, length
-from bisaddle.sets.flat_compiled import CompiledForm, IndicatorForm, PenaltyForm, SquaredForm, is_domain
+from bisaddle.sets.flat_compiled import CompiledForm, CustomForm, IndicatorForm, PenaltyForm, SquaredForm, is_domain
 from bisaddle.sets.flat_divergences import ChiSquareForm, KLForm
 from bisaddle.sets.flat_forms import BoxForm, L1Form, L2Form, SimplexForm, UnitSimplexForm
 from bisaddle.sets.probability import ChiSquareBall, KLBall
@@ -48,6 +49,8 @@ def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
     if kind in FORMS:
         form = FORMS[kind](convex_set, shape.shapes[0], shape.dtype)
         return form if shape.dtype == np.float64 else Widened(convex_set, form)
+    if kind is Custom:
+        return CustomForm(convex_set, shape)
     if isinstance(convex_set, Product) and kind is Product:
         return ProductForm(convex_set, shape)
     if isinstance(convex_set, Penalty) and is_domain(convex_set):
