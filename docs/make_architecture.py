@@ -89,6 +89,7 @@ WALKS = {
             "certificate/noise.py",
             "certificate/consistency.py",
             "certificate/witnesses.py",
+            "run/starts.py",
             "run/reasons.py",
             "run/progress.py",
             "run/interrupts.py",
