@@ -129,7 +129,7 @@ class PenaltyForm(FlatSet):
 
     def __init__(self, of: Penalty, domain: FlatSet, own: FlatSet):
         super().__init__(of, domain.size)
-        self.project, self.lmo, self.linearised = domain.project, domain.lmo, domain.linearised
+        self.project, self.lmo, self.linearised, self.face = domain.project, domain.lmo, domain.linearised, domain.face
         self.violation, self.diameter = domain.violation, domain.diameter
         self.prox, self.penalty, self.best_response = own.prox, own.penalty, own.best_response
         self.project_error, self.lmo_error, self.prox_error = domain.project_error, domain.lmo_error, own.prox_error
