@@ -1,4 +1,4 @@
-"""One norm ball over a whole pytree: the same as over its entries in one vector, in every oracle and in every method."""
+"""One norm ball over a whole pytree: the same as over its entries in one vector, in every oracle and method."""
 
 import jax
 import jax.numpy as jnp

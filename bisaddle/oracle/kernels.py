@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
-from bisaddle.oracle.depends import is_free_of
+from bisaddle.oracle.depends import is_free_of, is_network
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
@@ -200,6 +200,11 @@ class Kernels:
     def quadratic_in_y(self) -> bool:
         """Whether f is surely quadratic in y: its second derivative there does not mention y."""
         return is_free_of("y", _f_yy_times, self._upper)
+
+    @cached_property
+    def has_hidden_layer(self) -> bool:
+        """Whether x holds the weights of a network: f or g has a hidden layer in x."""
+        return is_network(self._upper)
 
 
 def _hessian_times(theta: PyTree, part: _Part, x: PyTree, w: PyTree, y: PyTree) -> PyTree:
