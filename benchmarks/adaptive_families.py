@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import adaptive_data as data_sets
 import adaptive_matrices
+import adaptive_networks
 import adaptive_nuclear
 import adaptive_published
 import adaptive_steep
@@ -69,6 +70,11 @@ class Case(NamedTuple):
     def structure(self) -> tuple:
         """Instances with the same one are compiled together."""
         return self.family, self.settings.kind, self.settings.y_set, self.settings.frozen
+
+    @property
+    def tols(self) -> tuple[float, ...]:
+        """The gaps to reach, the last one closely recorded; a network is trained to a moderate one."""
+        return (1e-3,) if self.family.startswith("network") else (1e-6, 1e-8)
 
 
 def instance(family: str, settings: Settings, seed: int) -> Instance:
@@ -330,6 +336,10 @@ def published(s: Settings, seed: int) -> Instance:
     return Instance(*adaptive_published.make(s.kind, s.Q, seed))
 
 
+def network(s: Settings, seed: int) -> Instance:
+    return Instance(*adaptive_networks.make(s.kind, seed))
+
+
 # --- the lists --------------------------------------------------------------------------------------------------------
 
 MULTITASK = {"synthetic": synthetic, "NLSY": data_sets.nlsy, "even": data_sets.even, "natural": data_sets.natural}
@@ -344,6 +354,7 @@ FAMILIES: dict[str, Callable[[Settings, int], Instance]] = {
     "radius 1e6": published,
     **{f"nuclear {size}": partial(nuclear, size) for size in adaptive_nuclear.SIZES},
     **{f"{kind} {size}": partial(matrices, kind, size) for kind, size in adaptive_matrices.FAMILIES},
+    **{f"network {kind}": network for kind in adaptive_networks.NETWORKS},
 }
 GRID = [
     Settings(rho, beta, Q, fixed)
@@ -390,4 +401,6 @@ def cases(held_out: bool, few: bool = False) -> list[Case]:
     for (kind, size), rho in product(adaptive_matrices.FAMILIES, (0.01, 0.1, 1.0)):
         seeds = range(1 if few or size == "40 x 40" else 5)
         found += [Case(f"{kind} {size}", Settings(rho, kind="matrix"), first + j) for j in seeds]
+    for kind in adaptive_networks.NETWORKS:
+        found += [Case(f"network {kind}", Settings(kind=kind), first + j) for j in range(1 if few else 10)]
     return sorted(found, key=lambda case: [str(part) for part in case.structure])

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
-from bisaddle.oracle.depends import is_free_of
+from bisaddle.oracle.depends import is_free_of, is_network
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
@@ -207,6 +207,11 @@ class Kernels:
     def bends_alike(self) -> bool:
         """Whether the matrices J of `bends` are surely the same at every theta."""
         return is_free_of("theta", _bends_times, self._upper)
+
+    @cached_property
+    def has_hidden_layer(self) -> bool:
+        """Whether x holds the weights of a network: f or g has a hidden layer in x."""
+        return is_network(self._upper)
 
 
 def _hessian_times(theta: PyTree, part: _Part, x: PyTree, w: PyTree, y: PyTree) -> PyTree:

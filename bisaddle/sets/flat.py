@@ -55,7 +55,9 @@ def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
         raise ValueError(reason)
     kind = type(convex_set)
     if kind in FORMS:
-        form = FORMS[kind](convex_set, shape.shapes[0], shape.dtype)
+        # a pytree that such a set takes is one vector to it
+        of = shape.shapes[0] if len(shape.shapes) == 1 else (shape.size,)
+        form = FORMS[kind](convex_set, of, shape.dtype)
         return form if shape.dtype == np.float64 else Widened(convex_set, form)
     if kind is Custom:
         return CustomForm(convex_set, shape)

@@ -38,6 +38,7 @@ TAU_GROWTH = 4  # after a step that met no curvature
 MOST_GROWN_TAU = 1e8
 SHORT_TAU = 0.5  # the short step of Barzilai and Borwein is taken where it is below this share of the long one
 TAU_AFTER_FAILURE = 0.1  # factor after a line search without success
+LAYER_REACH = 0.03  # longest step of the weights of a network, relative to |x|: a long first one saturates its layers
 
 # --- the line search --------------------------------------------------------------------------------------------------
 HISTORY = 10  # values of f_mu, of which a step has to beat only the largest: spectral steps are not monotone

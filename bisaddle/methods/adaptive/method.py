@@ -14,6 +14,7 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
             evaluate f_mu at x
         else:
             d0 <- P_X(x - tau grad f_mu) - x;     d <- d0 with its part in the face of X by L-BFGS     [coordinates.py]
+            d <- d shortened to |d| <= 0.03 |x|, if f or g has a hidden layer in x         [parts.py, oracle/depends.py]
             evaluate f_mu at x + a d for a = 1 and then shorter steps until it is low enough; after three trials d <- d0
             x <- x + a d;     tau <- the step of Barzilai and Borwein
 """
@@ -28,7 +29,7 @@ import numpy as np
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Space, face_direction, far, farthest
 from bisaddle.methods.adaptive.inner import Inner, Solver, SolverState
-from bisaddle.methods.adaptive.parts import Aim, Centre, Descent, Gaps, Place, shorter
+from bisaddle.methods.adaptive.parts import Aim, Centre, Descent, Gaps, Place, reach_share, shorter
 from bisaddle.methods.base import EITHER, About, HostMethod, Look
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Kernels, Vector
@@ -223,6 +224,7 @@ class Search:
         quasi_newton = bool(sound and descent.pairs and not descent.plain_only)
         if not quasi_newton:
             d, slope = d0, float(here.Gz @ d0)
+        d, slope = self._within_reach(d, slope)
         length, warm = 1.0, here.inner
         for number in range(1, const.MOST_TRIALS + 1):
             trial = self._evaluate_at(self.here.z + length * d, warm)
@@ -233,7 +235,7 @@ class Search:
                 return
             warm = trial.inner if trial.sound else self.here.inner
             if quasi_newton and number == const.QUASI_NEWTON_TRIALS:
-                d, length, slope = d0, 1.0, float(self.here.Gz @ d0)
+                length, (d, slope) = 1.0, self._within_reach(d0, float(self.here.Gz @ d0))
                 quasi_newton, descent.plain_only = False, True
             else:
                 length *= shorter(self.here, trial, length * slope)
@@ -249,6 +251,13 @@ class Search:
                 yield self._look()
         self.centre.age = const.STALE  # another mu may help
         descent.tau *= const.TAU_AFTER_FAILURE
+
+    def _within_reach(self, d: Vector, slope: float) -> tuple[Vector, float]:
+        """d and its slope, shortened where x holds the weights of a network and would move too far."""
+        if not self.kernels.has_hidden_layer:
+            return d, slope
+        share = reach_share(norm(self.space.x_of(d)), norm(self.here.x))
+        return (d, slope) if share == 1 else (share * d, share * slope)
 
 
 class SearchState(NamedTuple):

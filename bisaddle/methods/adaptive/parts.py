@@ -142,3 +142,11 @@ def shorter(here: Place, trial: Place, expected: float) -> float:
         return least
     rise = trial.value - here.value - expected
     return most if rise == 0 else min(max(-0.5 * expected / rise, least), most)
+
+
+def reach_share(step: float, x: float) -> float:
+    """The share of a step of this length that may be taken from weights of length x.
+
+    All of it from x = 0, where weights have no scale yet; from small weights the steps grow as fast as these do.
+    """
+    return 1.0 if x == 0 or not step > const.LAYER_REACH * x else const.LAYER_REACH * x / step
