@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle.apps.tasks import (
+    ArrayLike,
     Weights,
     binary,
     check_rows,
@@ -64,15 +65,15 @@ class Model(NamedTuple):
 
 
 def bilevel(
-    features: np.ndarray,
-    labels: np.ndarray,
+    features: ArrayLike,
+    labels: ArrayLike,
     *,
     weights: Weights = ("chi2", 1.0),
     form: str = "ball",
     model: str = "linear",
     attack: str = "auto",
     strength: Number | None = None,
-    scales: np.ndarray | None = None,
+    scales: ArrayLike | None = None,
     radius: Number = 2.0,
     hidden: int = 8,
     lambda_max: Number | None = None,
@@ -129,13 +130,13 @@ def bilevel(
 
 
 def saddle(
-    features: np.ndarray,
-    labels: np.ndarray,
+    features: ArrayLike,
+    labels: ArrayLike,
     *,
     reach: Number = 0.5,
     model: str = "linear",
     strength: Number | None = None,
-    scales: np.ndarray | None = None,
+    scales: ArrayLike | None = None,
     radius: Number = 2.0,
     hidden: int = 8,
     seed: int = 0,
@@ -164,10 +165,10 @@ def saddle(
 
 def margins(
     x: PyTree,
-    features: np.ndarray,
-    labels: np.ndarray,
+    features: ArrayLike,
+    labels: ArrayLike,
     reach: Number = 0.0,
-    scales: np.ndarray | None = None,
+    scales: ArrayLike | None = None,
     steps: int = 100,
 ) -> np.ndarray:
     """b_i times the score of every row after the worst attack s y_i, |y_i| <= reach: > 0 is classified correctly.
@@ -207,7 +208,7 @@ def _checked(features, labels, both: bool = True) -> tuple[np.ndarray, np.ndarra
     return A, 2 * b - 1
 
 
-def _scales(scales: np.ndarray | None, A: np.ndarray) -> np.ndarray:
+def _scales(scales: ArrayLike | None, A: np.ndarray) -> np.ndarray:
     if scales is None:
         return np.ones(A.shape[1])
     s = np.asarray(scales, dtype=np.float64)

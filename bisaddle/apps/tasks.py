@@ -29,6 +29,8 @@ from bisaddle.trees import Number
 
 # (A_train, b_train, A_valid, b_valid)
 Task = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+# what a user may give for an array
+ArrayLike = Array | np.ndarray | Sequence
 # a word, a word with its size, or the set itself
 Weights = str | tuple[str, Number] | ConvexSet
 
