@@ -1,3 +1,10 @@
 """Applications: data -> (problem, start)."""
 
-from bisaddle.apps import multitask as multitask
+from typing import TYPE_CHECKING
+
+from bisaddle.lazy import lazy
+
+if TYPE_CHECKING:
+    from bisaddle.apps import adversarial as adversarial, auc as auc, multitask as multitask
+
+__getattr__, __dir__ = lazy(__name__, {}, ("adversarial", "auc", "multitask"))
