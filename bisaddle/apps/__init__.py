@@ -1,3 +1,3 @@
 """Applications: data -> (problem, start)."""
 
-from bisaddle.apps import hyperparameter as hyperparameter, multitask as multitask
+from bisaddle.apps import hyperparameter as hyperparameter, multitask as multitask, pooling as pooling

@@ -29,18 +29,21 @@ class Moments(NamedTuple):
     shares: Leaf
     offset: Leaf
 
-    def train_losses(self, theta: Array) -> Array:
-        """L[k, g] of block k on the rows of group g that it was trained on: |z' theta_k - t|^2 / 2, the mean."""
-        return half_squares(self.gram, self.cross, self.square, theta[:, None])
+    def train_losses(self, coef: Array) -> Array:
+        """L[k, g] of block k on the rows of group g that it was trained on: |z' coef_kg - t|^2 / 2, the mean.
 
-    def held_losses(self, theta: Array) -> Array:
+        coef: (blocks, groups, columns), or (blocks, 1, columns) for one model of all groups.
+        """
+        return half_squares(self.gram, self.cross, self.square, coef)
+
+    def held_losses(self, coef: Array) -> Array:
         """h[k, g]: the sum over fold k of group g, by the number of all rows of g, so that sum_k h[k, g] is its mean.
 
-        All rows without those outside the fold: h = L_all(theta_k) - (1 - left_out) L_outside(theta_k).
+        All rows without those outside the fold: h = L_all(coef_k) - (1 - left_out) L_outside(coef_k).
         """
-        theta = theta[:-1, None]
-        every = half_squares(self.gram[-1], self.cross[-1], self.square[-1], theta)
-        outside = half_squares(self.gram[:-1], self.cross[:-1], self.square[:-1], theta)
+        coef = coef[:-1]
+        every = half_squares(self.gram[-1], self.cross[-1], self.square[-1], coef)
+        outside = half_squares(self.gram[:-1], self.cross[:-1], self.square[:-1], coef)
         return every - (1 - self.left_out) * outside - self.left_out * self.offset
 
 
@@ -62,20 +65,21 @@ class Rows(NamedTuple):
     shares: Leaf
     offset: Leaf
 
-    def train_losses(self, theta: Array) -> Array:
-        trained = self.fold != jnp.arange(len(theta))[:, None]
-        losses = self.row_losses(self.scores(theta)) * trained * self.real
-        return self.by_group(losses) * self.outside
+    def train_losses(self, coef: Array) -> Array:
+        """As of Moments; coef has a last axis, of the scores of a row."""
+        trained = self.fold != jnp.arange(len(coef))[:, None]
+        return self.by_group(self.row_losses(coef) * trained * self.real) * self.outside
 
-    def held_losses(self, theta: Array) -> Array:
-        held = self.fold == jnp.arange(len(theta) - 1)[:, None]
-        losses = self.row_losses(self.scores(theta[:-1])) * held * self.real
-        return self.by_group(losses) * self.outside[-1] - self.left_out * self.offset
+    def held_losses(self, coef: Array) -> Array:
+        held = self.fold == jnp.arange(len(coef) - 1)[:, None]
+        losses = self.by_group(self.row_losses(coef[:-1]) * held * self.real)
+        return losses * self.outside[-1] - self.left_out * self.offset
 
-    def scores(self, theta: Array) -> Array:
-        return jnp.einsum("nd,kdc->knc", self.rows, theta)
-
-    def row_losses(self, scores: Array) -> Array:
+    def row_losses(self, coef: Array) -> Array:
+        if coef.shape[1] == 1:
+            scores = jnp.einsum("nd,kdc->knc", self.rows, coef[:, 0])
+        else:
+            scores = jnp.einsum("nd,kndc->knc", self.rows, coef[:, self.groups])
         return label_losses(scores, self.targets)
 
     def by_group(self, losses: Array) -> Array:

@@ -19,7 +19,7 @@ AGAINST = ("groups", "folds", "mean")
 # log penalties between which the best is looked for, if features have variance 1 and losses are means
 LOWEST, HIGHEST = -9.0, 4.0
 # of the intercepts of a logistic model, which are free but for it: it makes the lower level strongly convex
-FAINT = 1e-6
+FAINT = 1e-5
 
 
 def tuning(
@@ -52,9 +52,9 @@ def tuning(
     shares of the groups (folds); "worst": the whole simplex. Features should be standardised, for the bounds to fit.
     Returns the problem, with exact Constants for "squared", and the start: shares as weights, the middle of the bounds.
     """
-    features, codes, G = _checked(features, groups, targets)
+    features, codes, G = checked_table(features, groups, targets)
     _check_choices(loss, against, folds, bounds)
-    labels = _labels(targets, loss)
+    labels = checked_labels(targets, loss)
     shortage = np.flatnonzero(np.bincount(codes, minlength=G) < 2)
     if len(shortage):
         raise ValueError(f"every group needs at least 2 rows, for the folds; group number {shortage[0]} has one")
@@ -94,7 +94,7 @@ def posed(
     centre = shares if against == "groups" else data.left_out @ shares
     sets: dict[str, ConvexSet] = {"penalty": Box(*map(float, bounds))}
     sets["weights"] = Simplex() if reweight else Box(shares, shares)
-    y_set, y = (None, None) if against == "mean" else (_around(centre, protection), centre)
+    y_set, y = (None, None) if against == "mean" else (around(centre, protection), centre)
     by_hand = Derivatives(
         f_x=_f_x,
         f_theta=_F_THETA[against] if columns == 0 else None,
@@ -127,15 +127,15 @@ def cleaning(
 
     groups: of the valid rows; None: no y, the mean of all. protection: as in `tuning`. The start has all weights 1/2.
     """
-    features, _, _ = _checked(features, None, targets)
-    clean, codes, G = _checked(valid_features, groups, valid_targets, "valid_")
+    features, _, _ = checked_table(features, None, targets)
+    clean, codes, G = checked_table(valid_features, groups, valid_targets, "valid_")
     if clean.shape[1] != features.shape[1]:
         raise ValueError(f"features and valid_features need the same columns, given {features.shape} and {clean.shape}")
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, given {loss!r}")
     if not (np.isfinite(penalty) and penalty > 0):
         raise ValueError(f"penalty must be finite and > 0 (it makes the lower level strongly convex), given {penalty}")
-    labels, right = _labels(targets, loss), _labels(valid_targets, loss)
+    labels, right = checked_labels(targets, loss), checked_labels(valid_targets, loss)
     ones = lambda rows: np.column_stack([np.ones((len(rows), int(intercept))), rows])
     count = int(max(labels.max(), right.max())) + 1 if loss == "softmax" else 2
     as_targets = (lambda t: t[:, None]) if loss == "squared" else (lambda t: one_hot(t, count))
@@ -145,7 +145,7 @@ def cleaning(
     data |= {"by_size": 1 / sizes, "shares": sizes / sizes.sum(), "penalty": np.asarray(float(penalty))}
     squared = loss == "squared"
     upper = _CLEAN_UPPER[squared]
-    y_set, y = (None, None) if groups is None else (_around(data["shares"], protection), data["shares"])
+    y_set, y = (None, None) if groups is None else (around(data["shares"], protection), data["shares"])
     steepness = {"squared": 1.0, "logistic": 0.25, "softmax": 0.5}[loss] * _top(data["rows"].T @ data["rows"])
     known = {"mu_g": float(penalty), "L_g": steepness / len(features) + float(penalty), "L_yy": 0.0, "mu_y": 0.0}
     constants = Constants(**known, D_X=len(features) ** 0.5, origin=tuple((name, "exact") for name in (*known, "D_X")))
@@ -174,7 +174,8 @@ def kinds(penalties, width: int, intercept: bool) -> np.ndarray:
     return np.concatenate([np.zeros((int(intercept), numbers.max() + 1)), np.eye(numbers.max() + 1)[numbers]])
 
 
-def _around(shares: np.ndarray, protection: Number | str) -> ConvexSet:
+def around(shares: np.ndarray, protection: Number | str) -> ConvexSet:
+    """The KL ball of this radius around the shares; "worst": the simplex."""
     if isinstance(protection, str):
         if protection != "worst":
             raise ValueError(f'protection must be a number > 0 or "worst", given {protection!r}')
@@ -212,12 +213,12 @@ _SPREAD = {"groups": _by_groups, "folds": _by_folds, "mean": _by_mean}
 
 
 def _upper(x, theta, y, data, against):
-    return jnp.sum(_SPREAD[against](y, data["rows"]) * data["rows"].held_losses(theta))
+    return jnp.sum(_SPREAD[against](y, data["rows"]) * data["rows"].held_losses(theta[:, None]))
 
 
 def _lower(x, theta, data):
     ridge = 0.5 * jnp.sum(_down(_penalties(x, data), theta) * jnp.square(theta))
-    return jnp.sum(x["weights"] * data["rows"].train_losses(theta)) + ridge
+    return jnp.sum(x["weights"] * data["rows"].train_losses(theta[:, None])) + ridge
 
 
 def _f_x(x, theta, y, data):
@@ -236,7 +237,7 @@ def _f_theta(x, theta, y, data, against):
 
 def _f_y(x, theta, y, data, against):
     rows = data["rows"]
-    return jax.vjp(lambda y: _SPREAD[against](y, rows), y)[1](rows.held_losses(theta))[0]
+    return jax.vjp(lambda y: _SPREAD[against](y, rows), y)[1](rows.held_losses(theta[:, None]))[0]
 
 
 def _slopes(theta, rows):
@@ -334,7 +335,7 @@ def _top(matrix: np.ndarray) -> float:
     return float(np.linalg.eigvalsh(matrix)[-1])
 
 
-def _checked(features, groups, targets, prefix: str = "") -> tuple[np.ndarray, np.ndarray, int]:
+def checked_table(features, groups, targets, prefix: str = "") -> tuple[np.ndarray, np.ndarray, int]:
     features = np.asarray(features, dtype=np.float64)
     if features.ndim != 2 or features.size == 0:
         raise ValueError(f"{prefix}features must be a table (rows, columns) with entries, given shape {features.shape}")
@@ -350,7 +351,7 @@ def _checked(features, groups, targets, prefix: str = "") -> tuple[np.ndarray, n
     return features, codes, len(distinct)
 
 
-def _labels(targets, loss: str) -> np.ndarray:
+def checked_labels(targets, loss: str) -> np.ndarray:
     array = np.asarray(targets)
     if loss == "squared":
         array = np.asarray(array, dtype=np.float64)

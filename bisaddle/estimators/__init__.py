@@ -10,6 +10,10 @@ try:
 except ImportError as error:
     raise ImportError('bisaddle.estimators needs scikit-learn: pip install "bisaddle[sklearn]"') from error
 
+from bisaddle.estimators.pooling import (
+    PartialPoolingClassifier as PartialPoolingClassifier,
+    PartialPoolingRegressor as PartialPoolingRegressor,
+)
 from bisaddle.estimators.worst_group import (
     WorstGroupClassifier as WorstGroupClassifier,
     WorstGroupRegressor as WorstGroupRegressor,

@@ -27,17 +27,19 @@ def in_float64():
     return switch(True)
 
 
-def solved(problem: Problem, start: Point, tol: float, max_steps: int, named: str | None) -> Result:
-    """The result of solve; named: the estimator in whose name a warning is given if it is not certified."""
-    result = solve(problem, start, tol=tol, max_steps=max_steps, progress=False)
-    if named is not None and result.status not in (Status.CERTIFIED, Status.ACCEPTABLE):
+def solved(problem: Problem, start: Point, tol: float, max_steps: int) -> Result:
+    return solve(problem, start, tol=tol, max_steps=max_steps, progress=False)
+
+
+def warn_if_uncertified(result: Result, tol: float, named: str) -> None:
+    """named: the estimator in whose name the warning is given."""
+    if result.status not in (Status.CERTIFIED, Status.ACCEPTABLE):
         warnings.warn(
             f"{named} is not certified: {result.status.name}, gap {float(result.gap):.1e} against tol={tol:g}; "
             f"{result.status.advice} Raise max_steps or tol, or look at features that are nearly collinear.",
             ConvergenceWarning,
             stacklevel=4,
         )
-    return result
 
 
 def checked_choices(folds: Any, tol: Any, max_steps: Any) -> None:

@@ -1,8 +1,8 @@
 """Shapes rounded up to a few buckets, so that a handful of compiled programs serve all data. The answers stay the same.
 
-A column of zeros has the coefficient zero, whatever the penalty. A group that stands in two places shares its weight,
-and its part of the reference distribution, between them: sums over both are what it would have alone, and so is the
-divergence. A row with weight zero is not there.
+A column of zeros has the coefficient zero, whatever the penalty, and so has a task without rows. A group that stands in
+two places shares its weight, and its part of the reference distribution, between them: sums over both are what it would
+have alone, and so is the divergence. A row with weight zero is not there.
 """
 
 import numpy as np
@@ -47,6 +47,28 @@ def padded_rows(data: Rows, count: int, width: int, places: np.ndarray) -> Rows:
     parts = (tall(data.targets), tall(data.groups), tall(data.fold), tall(data.real))
     outside = np.asarray(data.outside)[:, places]
     return Rows(rows, *parts, places.astype(np.int32), outside, *_spread(data, places))
+
+
+def emptied_moments(data: Moments, width: int, tasks: int) -> Moments:
+    """More columns, and more tasks, without rows."""
+    gram = wide_enough(data.gram, {1: tasks, 2: width, 3: width})
+    cross, square = wide_enough(data.cross, {1: tasks, 2: width}), wide_enough(data.square, {1: tasks})
+    return Moments(gram, cross, square, *_empty(data, tasks))
+
+
+def emptied_rows(data: Rows, count: int, width: int, tasks: int) -> Rows:
+    """More rows, of weight zero, more columns, and more tasks, without rows."""
+    outside, places = wide_enough(data.outside, {1: tasks}), np.arange(tasks, dtype=np.int32)
+    parts = padded_rows(data, count, width, np.arange(len(data.shares)))
+    return Rows(*parts[:5], places, outside, *_empty(data, tasks))
+
+
+def _empty(data: Moments | Rows, tasks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return (
+        wide_enough(data.left_out, {1: tasks}),
+        wide_enough(data.shares, {0: tasks}),
+        wide_enough(data.offset, {0: tasks}),
+    )
 
 
 def _spread(data: Moments | Rows, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

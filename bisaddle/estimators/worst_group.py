@@ -24,6 +24,7 @@ from bisaddle.estimators.common import (
     solved,
     standard,
     taken_out,
+    warn_if_uncertified,
     without,
 )
 from bisaddle.estimators.padding import bucket, copies, gathered, padded_moments, padded_rows
@@ -68,11 +69,12 @@ def choose(
     with in_float64():
         problem, start = posed(padded, kind, fixed, columns, protection=protection or 1.0)
         alone = G == 1 or protection == 0
-        result = solved(_at_the_shares(problem, padded.shares), start, tol, max_steps, named if alone else None)
+        result = solved(_at_the_shares(problem, padded.shares), start, tol, max_steps)
         losses = plain_losses = _losses(problem, result.point)[:G]
         if not alone:
-            result = solved(problem, result.point, tol, max_steps, named)
+            result = solved(problem, result.point, tol, max_steps)
             losses = _losses(problem, result.point)[:G]
+    warn_if_uncertified(result, tol, named)
     return Choice(
         np.asarray(result.theta)[-1, :d],
         float(np.exp(result.x["penalty"][0])),
