@@ -10,6 +10,7 @@ ESTIMATORS = (
     be.WorstGroupClassifier,
     be.PartialPoolingRegressor,
     be.PartialPoolingClassifier,
+    be.AdversarialClassifier,
 )
 # of those that have caught something in linear models elsewhere, each a fit or two
 QUICK = {

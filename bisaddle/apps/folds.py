@@ -67,15 +67,23 @@ class Rows(NamedTuple):
 
     def train_losses(self, coef: Array) -> Array:
         """As of Moments; coef has a last axis, of the scores of a row."""
-        trained = self.fold != jnp.arange(len(coef))[:, None]
-        return self.by_group(self.row_losses(coef) * trained * self.real) * self.outside
+        return self.trained(self.row_losses(coef))
 
     def held_losses(self, coef: Array) -> Array:
-        held = self.fold == jnp.arange(len(coef) - 1)[:, None]
-        losses = self.by_group(self.row_losses(coef[:-1]) * held * self.real)
-        return losses * self.outside[-1] - self.left_out * self.offset
+        return self.held(self.row_losses(coef[:-1]))
+
+    def trained(self, losses: Array) -> Array:
+        """Means over the rows of each group outside fold k, of losses (blocks, rows)."""
+        inside = self.fold != jnp.arange(len(losses))[:, None]
+        return self.by_group(losses * inside * self.real) * self.outside
+
+    def held(self, losses: Array) -> Array:
+        """Sums over the rows of each group in fold k, by the number of all its rows, less the offset."""
+        inside = self.fold == jnp.arange(len(losses))[:, None]
+        return self.by_group(losses * inside * self.real) * self.outside[-1] - self.left_out * self.offset
 
     def row_losses(self, coef: Array) -> Array:
+        """(blocks, rows)"""
         if coef.shape[1] == 1:
             scores = jnp.einsum("nd,kdc->knc", self.rows, coef[:, 0])
         else:

@@ -75,7 +75,7 @@ def tuning(
 
 
 def posed(
-    data: Moments | Rows,
+    data: Any,
     kind: np.ndarray,
     fixed: np.ndarray,
     columns: int = 0,
@@ -84,7 +84,7 @@ def posed(
     bounds: tuple[Number, Number] = (LOWEST, HIGHEST),
     reweight: bool = True,
 ) -> tuple[Problem, Point]:
-    """The problem of `tuning` from moments or rows.
+    """The problem of `tuning` from Moments, Rows or what has the same left_out, shares, train_losses and held_losses.
 
     kind[j, p]: 1 if penalty p is that of column j; fixed[j]: a penalty that column j has besides; columns: of theta,
     the number of scores of a row; 0 for least squares.

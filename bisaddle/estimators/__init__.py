@@ -10,6 +10,7 @@ try:
 except ImportError as error:
     raise ImportError('bisaddle.estimators needs scikit-learn: pip install "bisaddle[sklearn]"') from error
 
+from bisaddle.estimators.adversarial import AdversarialClassifier as AdversarialClassifier
 from bisaddle.estimators.pooling import (
     PartialPoolingClassifier as PartialPoolingClassifier,
     PartialPoolingRegressor as PartialPoolingRegressor,
