@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bisaddle import (
         apps as apps,
         datasets as datasets,
+        estimators as estimators,
         experiments as experiments,
         methods as methods,
         report as report,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("apps", "datasets", "experiments", "methods", "report", "schedules", "sets", "theory")
+_MODULES = ("apps", "datasets", "estimators", "experiments", "methods", "report", "schedules", "sets", "theory")
 # the names above, by the module that defines them
 _NAMES = {
     "auditing": ("Audit", "audit"),

@@ -13,7 +13,7 @@ LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -
 # in the order of the line, what it rests on first and what is built on it last
 LAYERS = (
     *("trees", "programs", "showing", "sets", "problem", "oracle", "schedules", "theory", "methods", "certificate"),
-    *("auditing", "report", "run", "apps", "datasets", "experiments", "cli"),
+    *("auditing", "report", "run", "apps", "estimators", "datasets", "experiments", "cli"),
 )
 
 HEAD = f"""# Architecture
@@ -31,8 +31,8 @@ are stricter than the line:
 
 `trees`, `programs` and `showing` come before the line: pytrees as vectors, compiled programs with their cache, and how
 objects print. `auditing` stands beside `certificate` and checks it by other means: it imports the problem and its sets,
-and the switch of NumPy's threads. `apps` makes problems of data, `datasets` the data, `experiments` compares methods on
-both, `cli` is the command line.
+and the switch of NumPy's threads. `apps` makes problems of data, `estimators` solves them in the manner of
+scikit-learn, `datasets` has the data, `experiments` compares methods on both, `cli` is the command line.
 """
 
 WALKING = """# Three walks

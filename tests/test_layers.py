@@ -38,14 +38,16 @@ ALLOWED = {
     "report": {"trees"},
 }
 ALLOWED["run"] = set(ALLOWED) - {"apps", "datasets"}
+# applied people's door: problems of apps, solved by a run
+ALLOWED["estimators"] = {"trees", "sets", "problem", "oracle", "certificate", "apps", "run"}
 ALLOWED["experiments"] = set(ALLOWED)
 ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["__main__"] = {"cli"}
 
 # what a module may import when it is loaded; extras are imported inside the function that needs them
 CORE = {"jax", "jaxtyping", "equinox", "numpy", "scipy", "threadpoolctl"}
-# the command line is nothing without its extra, and says so where it starts
-EXTRAS = {"cli": {"click"}}
+# the command line and the estimators are nothing without their extras, and say so where they start
+EXTRAS = {"cli": {"click"}, "estimators": {"sklearn"}}
 # modules that may only be imported inside functions, since they import back or need an extra
 LAZY = {("run", "report")}
 
