@@ -3,6 +3,7 @@
 import os
 
 import jax
+import jaxtyping
 import pytest
 
 from tests import typechecks
@@ -38,6 +39,14 @@ def pytest_runtest_teardown():
 
         jax.clear_caches()
         programs.clear()
+
+
+@pytest.fixture
+def unchecked_types():
+    """Without the run-time type checks of the test suite, which would speak before the messages that users see."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

@@ -89,22 +89,26 @@ def readme():
     return head, "result = bs.solve" + tail.split("\n")[0]
 
 
+# what stands after README's problem: its functions count their calls
+COUNTED = """
+calls = {"upper": 0, "lower": 0}
+
+def counted(name, function):
+    def counting(*arguments):
+        calls[name] += 1
+        return function(*arguments)
+    return counting
+
+functions = counted("upper", upper), counted("lower", lower)
+problem = bs.Problem(*functions, problem.x_set, problem.y_set, problem.data)
+"""
+
+
 @cache
 def _example():
     names = {}
-    exec(readme()[0], names)
-    calls = {}
-
-    def counted(name):
-        def function(*arguments):
-            calls[name] += 1
-            return names[name](*arguments)
-
-        return function
-
-    made = names["problem"]
-    problem = bs.Problem(counted("upper"), counted("lower"), made.x_set, made.y_set, made.data)
-    return problem, names["start"], calls
+    exec(readme()[0] + COUNTED, names)
+    return names["problem"], names["start"], names["calls"]
 
 
 def example():
@@ -118,33 +122,26 @@ def example():
 FRESH = """
 import json, sys
 import jax
-calls, events = {"upper": 0, "lower": 0}, []
 head, solve = json.load(sys.stdin)
-names = {}
+names, events = {}, []
 exec(head, names)
-bs = names["bs"]
-
-def counted(name):
-    def function(*arguments):
-        calls[name] += 1
-        return names[name](*arguments)
-    return function
-
-made = names["problem"]
-names["problem"] = bs.Problem(counted("upper"), counted("lower"), made.x_set, made.y_set, made.data)
 listen = lambda event, seconds, **about: events.append([about.get("fun_name", "?"), seconds]) if event.endswith(
     "/backend_compile_duration") else None
 jax.monitoring.register_event_duration_secs_listener(listen)
 exec(solve, names)
 result = names["result"]
-print(json.dumps([calls, events, result.status.name, result.compile_seconds]))
+print(json.dumps([names["calls"], events, result.status.name, result.compile_seconds]))
 """
 
 
 def test_the_first_solve_of_a_process_compiles_few_programs_and_traces_the_user_s_functions_seldom():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", FRESH], input=json.dumps(readme()), capture_output=True, text=True, env=environment
+        [sys.executable, "-c", FRESH],
+        input=json.dumps([readme()[0] + COUNTED, readme()[1]]),
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     calls, events, status, compile_seconds = json.loads(done.stdout)

@@ -13,7 +13,6 @@ import bisaddle as bs
 from tests import hostile_api
 from tests.hostile_api import START, point, problem, verdict
 from tests.hostile_values import BALL, CERTIFY, CHECK, GAP, NO_ARRAY, NO_DATA, NO_KEY, NO_POINT, NO_WHOLE, SOLVE
-from tests.test_validate import unchecked_types as unchecked_types  # a fixture
 
 
 def test_malformed_calls_are_refused_by_name():
@@ -121,9 +120,11 @@ def test_an_exit_of_the_user_is_left_to_them():
         bs.solve(problem(upper=leave), point())
 
 
-@pytest.mark.parametrize("call", [bs.solve, bs.certify, bs.check_derivatives])
+@pytest.mark.parametrize("call", [bs.solve, bs.certify, bs.check_derivatives, bs.hypergradient])
 def test_inside_a_transformation_the_step_of_a_method_is_named_instead(call):
-    at = lambda x: call(problem(), point(x=x))
+    """In words, and before anything is computed; a method's own init and step are for use inside jit."""
+    here = point()
+    at = lambda x: call(problem(), x, here.y, here.theta) if call is bs.hypergradient else call(problem(), point(x=x))
     x = jnp.full(2, 0.5)
     for way in (lambda: jax.jit(at)(x), lambda: jax.vmap(at)(x[None]), lambda: jax.grad(at)(x)):
         with pytest.raises(ValueError, match=f"{call.__name__} needs concrete arrays.*init and step of a method"):

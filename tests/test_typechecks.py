@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, TypeCheckError
 
 from bisaddle import trees
 from tests import typechecks
-from tests.test_validate import unchecked_types as unchecked_types  # a fixture
 
 checked = typechecks.checked(typechecker=typechecks.beartype)
 

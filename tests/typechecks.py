@@ -29,6 +29,8 @@ def checked(what=None, *, typechecker):
         if dataclasses.is_dataclass(what) and not hasattr(what.__init__, "unchecked"):
             what.__init__ = checked(what.__init__, typechecker=typechecker)
         return what
+    if not what.__annotations__:  # as most functions inside functions, which are made anew at every call
+        return what
     _resolve(what)
     if any(map(_names_a_shape, what.__annotations__.values())):
         return _in_a_scope(what, typechecker=typechecker)
