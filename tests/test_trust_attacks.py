@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
+from bisaddle.certificate.bounds import sensitivity
 from bisaddle.certificate.consistency import difference
-from bisaddle.oracle.implicit import Hessian
+from bisaddle.oracle.implicit import Hessian, Implicit
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.sets.flat import flat_set
 from tests.registry import PROBLEMS
@@ -331,3 +332,47 @@ def test_functions_that_are_right_state_what_they_were_given():
         np.testing.assert_array_equal(p, own.project(v))
         assert form.project_error(v, p) <= 1.1e-12 * (np.linalg.norm(v) + np.linalg.norm(p))
         assert form.lmo_error(v, s) <= 1.1e-12 * np.linalg.norm(v) * (np.linalg.norm(s) + 3)
+
+
+def test_an_error_of_theta_that_counts_twice_is_not_cancelled():
+    """f = (theta + x)^2 / 2 with theta* = x: Gx = 2 (theta + x) changes by 2 for each unit of theta."""
+    upper = lambda x, theta, y, data: 0.5 * jnp.sum((theta + x) ** 2)
+    problem = bs.Problem(upper, _follows, BOX, None, constants=bs.Constants(mu_g=1.0), noise=1e-14)
+    given = bs.certify(problem, bs.Point(np.full(2, 0.1), np.full(2, 0.11)), accuracy=0.02)
+    off = abs(given.gap - 0.4 * 2**0.5)  # at theta = x it is |4 x|
+    assert given.error_is_bound and off > 0.02
+    assert off <= given.error_bound <= 4 * off
+
+
+def _third(x, theta, y, data):
+    return jnp.sum(jnp.sin(theta) * (data["P"] @ x)) + y @ (data["Q"] @ theta**2) - 0.5 * jnp.sum(y**2)
+
+
+def _fourth(x, theta, data):
+    return 0.5 * theta @ data["A"] @ theta + 0.1 * jnp.sum(theta**4) - theta @ (data["B"] @ jnp.tanh(x))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_sensitivity_is_twice_that_of_the_gradients_to_the_residuals(seed):
+    """Against differences of Gx(theta) = f_x - g_theta_x w(theta) and of f_y, per unit of g_theta, and of w."""
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: rng.normal(size=shape)
+    root = draw(4, 4)
+    data = {"A": root @ root.T + np.eye(4), "B": draw(4, 3), "P": draw(4, 3), "Q": draw(2, 4)}
+    problem = bs.Problem(_third, _fourth, BOX, BOX, data)
+    kernels = Kernels(problem, bs.Point(np.zeros(3), np.zeros(4), np.zeros(2)))
+    x, y = rng.uniform(-0.5, 0.5, 3), rng.uniform(-0.5, 0.5, 2)
+    solved = Implicit(kernels, x, np.zeros(4), y)
+    found = sensitivity(solved, None, matrices=True)
+
+    def gradients(theta):
+        H, C = kernels.columns(x, theta)
+        upper = kernels.upper(x, theta, y)
+        return np.concatenate([upper.f_x - np.linalg.solve(H, upper.f_theta) @ C, upper.f_y])
+
+    h = 1e-5
+    moved = [(gradients(solved.theta + h * e) - gradients(solved.theta - h * e)) / (2 * h) for e in np.eye(4)]
+    H, C = kernels.columns(x, solved.theta)
+    wanted = np.linalg.norm(np.linalg.solve(H, np.stack(moved)), 2)
+    np.testing.assert_allclose([found.x_lower, found.y_lower], 2 * wanted, rtol=1e-5)
+    np.testing.assert_allclose(found.x_linear, 2 * np.linalg.norm(np.linalg.solve(H, C), 2), rtol=1e-9)
