@@ -159,10 +159,11 @@ def worst_value(
 
 
 def _response_error(y_set: FlatSet, y: Vector, gradient: Vector) -> float:
-    """What the oracle behind the last best response may have left out of the rest."""
+    """What the oracle behind a best response may have left out of the rest."""
+    vertex = y_set.best_response(y, gradient)[1]
     if "lmo" in y_set.capabilities:
-        return y_set.lmo_error(-gradient, y)
-    return norm(gradient) * y_set.project_error(y, y)
+        return y_set.lmo_error(-gradient, vertex)
+    return norm(gradient) * y_set.project_error(vertex, vertex)
 
 
 def free_parts(kernels: Kernels, x: Vector, theta: Vector, y: Vector, Gx: Vector, in_corner: bool) -> tuple[str, ...]:
