@@ -131,8 +131,8 @@ def test_a_program_that_is_late_is_not_called(monkeypatch):
 def test_a_compiled_loop_plans_its_blocks_within_the_limit(seconds, monkeypatch):
     """A step takes a tenth of a second: no more than the limit has, a tenth and one block of the smallest size."""
     problem, start = quadratic()
-    method, options = fully_projected(), {"tol": None, "max_steps": 100_000}
-    bs.solve(problem, start, method, **(options | {"max_steps": 40}))
+    method = fully_projected()
+    bs.solve(problem, start, method, tol=None, max_steps=40)
     now, usual = [0.0], blocks.Lanes.advance
 
     def advance(self, every, records):
@@ -142,7 +142,7 @@ def test_a_compiled_loop_plans_its_blocks_within_the_limit(seconds, monkeypatch)
 
     monkeypatch.setattr(blocks.Lanes, "advance", advance)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    result = bs.solve(problem, start, method, max_seconds=seconds, **options)
+    result = bs.solve(problem, start, method, max_seconds=seconds, tol=None, max_steps=100_000)
     monkeypatch.undo()
     assert result.status is bs.Status.MAX_SECONDS
     assert 10 * seconds <= result.steps <= 1.1 * 10 * seconds + 4 * blocks.UNROLL

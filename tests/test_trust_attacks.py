@@ -222,7 +222,8 @@ def test_a_second_basin_of_g_is_a_witness(size, width):
     problem = bs.Problem(upper, lower, BOX, None, np.array(width))
     certificate = bs.certify(problem, start)
     assert certificate.gap <= 1e-9 and not certificate.within(1e3)
-    assert certificate.lower_witness.curvature < 0
+    witness = certificate.lower_witness
+    assert witness is not None and witness.curvature < 0
     assert bs.solve(problem, start).status is bs.Status.NOT_STRONGLY_CONVEX
 
 
