@@ -25,8 +25,11 @@ def _solve(path, **options):
     return bs.solve(*quadratic(), tol=1e-5, checkpoint=path, checkpoint_every=0, **options)
 
 
-def _lost(folder: Path, words: str) -> str:
-    """What went wrong with a run whose checkpoints cannot be written to the folder; "held" if nothing did."""
+def _lost(folder: Path, words: str, release: Callable[[], object] = lambda: None) -> str:
+    """What went wrong with a run whose checkpoints cannot be written to the folder; "held" if nothing did.
+
+    release: called before the result is saved elsewhere.
+    """
     import bisaddle as bs
 
     with warnings.catch_warnings(record=True) as said:
@@ -46,6 +49,7 @@ def _lost(folder: Path, words: str) -> str:
     sizes = [(folder / name).stat().st_size for name in os.listdir(folder) if name == "run.ckpt"]
     if left or any(sizes):  # an empty file is the claim of a run on its place
         return f"left behind: {left} {sizes}"
+    release()
     result.save(folder.parent / "elsewhere")
     return "held" if bs.load_result(folder.parent / "elsewhere").steps == result.steps else "another result"
 
@@ -53,23 +57,12 @@ def _lost(folder: Path, words: str) -> str:
 def file_limit(folder: Path) -> str:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     (folder / "inner").mkdir()
-    # the result can be saved once the limit is gone, which is when `_lost` saves it elsewhere
     resource.setrlimit(resource.RLIMIT_FSIZE, (FEW_BYTES, before[1]))
-    import bisaddle as bs
-
-    saved = bs.Result.save
-
-    def save(result, path):
-        if Path(path).name == "elsewhere":
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        return saved(result, path)
-
-    bs.Result.save = save
+    release = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before)
     try:
-        return _lost(folder / "inner", "File too large")
+        return _lost(folder / "inner", "File too large", release)
     finally:
-        bs.Result.save = saved
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        release()
 
 
 def full_disk(folder: Path) -> str:

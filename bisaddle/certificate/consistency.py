@@ -20,8 +20,8 @@ def mismatch(solved: Implicit, line: Line, noise: Noise) -> str:
         g                along the theta part, against <g_theta, direction>
 
     These are all that the gradients of a certificate are made of. A mistake is seen if it exceeds what the derivative
-    itself changes by over a move, 3e-5 of the size of the point (float32: 1e-2 where data are few); where that change
-    is even, less.
+    itself changes by over a move, 3e-5 of the size of the point (float32: 1e-2 where data are few), or by how uneven
+    that change is.
     """
     found = _upper_differs(solved, line, noise)
     return found or ("" if line.lower is None else _lower_differs(solved, line.lower, line.direction, noise))

@@ -215,7 +215,8 @@ def _result(run: Run, limits: Limits, watch: Watch) -> Result:
     best = run.history.best or last
     status, certificate = run.status or Status.MAX_STEPS, best.certificate
     if status is not Status.CERTIFIED:  # looked at as closely as one that is
-        certificate = run.certifier.certificate(*run.certifier.kernels.flat(best.point), below=np.inf)
+        if best.k != run.closely:
+            certificate = run.certifier.certificate(*run.certifier.kernels.flat(best.point), below=np.inf)
         status = limits.ending(status, certificate)
     return Result(
         point=best.point,
