@@ -164,7 +164,7 @@ def inspect(case: Case, tol: float, every: int, looks: int) -> None:
     kernels = Kernels(problem, start)
     x, theta, y = kernels.flat(start)
     search = Search(kernels, x)
-    for look in islice(search.from_start(theta, y, problem.constants.mu_g, tol), 0, every * looks, every):
+    for look in islice(search.from_start(x, theta, y, problem.constants.mu_g, tol), 0, every * looks, every):
         aim, centre, descent = search.aim, search.centre, search.descent
         numbers = {"gap": search.gaps.both, "target": aim.target, "mu": centre.mu, "age": centre.age}
         numbers |= {"idle": centre.idle, "tau": descent.tau, "c_low": aim.c_low, "accuracy": aim.accuracy}

@@ -121,7 +121,11 @@ class Kernels:
     def upper(self, x: Vector, theta: Vector, y: Vector) -> Upper:
         found = self.packed_upper(np.concatenate([x, theta, y]))
         first, second = 1 + x.size, 1 + x.size + theta.size
-        return Upper(float(found[0]), found[1:first], found[first:second], found[second:])
+        return Upper(float(found[0]), found[1:first], *map(self._apart, (found[first:second], found[second:])))
+
+    def _apart(self, piece: Vector) -> Vector:
+        """A short piece of a long answer, as an array of its own: it would keep all of the answer alive."""
+        return piece.copy() if piece.size < self.x.size else piece
 
     def lower_gradient(self, x: Vector, theta: Vector) -> Vector:
         return -self.solve(x, theta, limit=0).right
@@ -161,8 +165,8 @@ class Kernels:
         begin, given = nothing if start is None else start, nothing if right is None else right
         packed = np.concatenate([x, theta, begin, given, np.array(numbers, self.dtype)])
         found = self._lower(packed, self.identity if inverse is None else inverse)
-        w, r, used, along = found[:size], found[size : 2 * size], found[2 * size : 3 * size], found[3 * size : -2]
-        return Solve(w, r, used, along, int(found[-2]), float(found[-1]))
+        w, r, used = (self._apart(found[i * size : (i + 1) * size]) for i in range(3))
+        return Solve(w, r, used, found[3 * size : -2], int(found[-2]), float(found[-1]))
 
     def products(self, x: Vector, theta: Vector, *vectors: Vector) -> Products:
         """What a certificate reports rests on these: no loop, no preconditioner, nothing but derivatives."""

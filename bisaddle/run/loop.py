@@ -183,7 +183,7 @@ class HostRun(Run):
         self.look = self.best = Look(0, x, theta, y, theta, np.inf, np.inf, np.nan, Counts())
         self.times = {0: 0.0}
         self.tried: Look | None = None
-        self.start, self.host = (x, theta, y), method
+        self.start, self.host = start, method
         self.looks = method.looks(problem, self.kernels, x, theta, y)
 
     def look_at_start(self, limits: Limits) -> None:
@@ -203,11 +203,12 @@ class HostRun(Run):
 
     def restore(self, snapshot: Any) -> None:
         super().restore(snapshot)
-        sizes = [part.shape for part in self.start]
+        start = self.kernels.flat(self.start)
+        sizes = [part.shape for part in start]
         for look in (self.look, self.best, self.tried or self.look):
             if [look.x.shape, look.theta.shape, look.y.shape] != sizes:
                 raise ValueError(f"x, theta and y of a look must have the shapes {sizes}")
-        self.looks = self.host.looks(self.problem, self.kernels, *self.start, snapshot.get("state"))
+        self.looks = self.host.looks(self.problem, self.kernels, *start, snapshot.get("state"))
 
     def advance(self) -> Look:
         """One step; its time is the method's own, without what was compiled for it."""

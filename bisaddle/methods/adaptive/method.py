@@ -19,6 +19,7 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
             x <- x + a d;     tau <- the step of Barzilai and Borwein
 """
 
+from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, ClassVar, NamedTuple
@@ -29,7 +30,7 @@ import numpy as np
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Space, face_direction, far, farthest
 from bisaddle.methods.adaptive.inner import Inner, Solver, SolverState
-from bisaddle.methods.adaptive.parts import Aim, Centre, Descent, Gaps, Place, reach_share, shorter
+from bisaddle.methods.adaptive.parts import Aim, Centre, Descent, Gaps, Place, most_pairs, reach_share, shorter
 from bisaddle.methods.base import EITHER, About, HostMethod, Look
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Kernels, Vector
@@ -79,7 +80,7 @@ class Adaptive(HostMethod):
     ) -> Iterator[Look]:
         search = Search(kernels, x)
         if state is None:
-            return search.from_start(theta, y, problem.constants.mu_g, float(self.tol))
+            return search.from_start(x, theta, y, problem.constants.mu_g, float(self.tol))
         search.restore(state)
         return search.looks()
 
@@ -95,20 +96,24 @@ class Search:
     """One run. here: the last accepted place; gaps: at the last measure; k: evaluations of f_mu so far."""
 
     def __init__(self, kernels: Kernels, x: Vector):
-        self.x, self.kernels, self.solver, self.space = x, kernels, Solver(kernels), Space(kernels.x_set, x)
+        self.kernels, self.solver, self.space = kernels, Solver(kernels), Space(kernels.x_set, x)
         self.k = 0
 
-    def from_start(self, theta: Vector, y: Vector, mu_g: Any, tol: float) -> Iterator[Look]:
+    def from_start(self, x: Vector, theta: Vector, y: Vector, mu_g: Any, tol: float) -> Iterator[Look]:
         """The first Look, and all others. mu_g: as known, or None."""
-        x = self.x
+        self._begin(x, theta, y, mu_g, tol)
+        del x, theta, y  # a copy less of each while the run lasts
+        yield self._measured()
+        yield from self.looks()
+
+    def _begin(self, x: Vector, theta: Vector, y: Vector, mu_g: Any, tol: float) -> None:
         inner, Gx = self.solver.begin(x, theta, y, mu_g)
         mu = 1.0 if self.kernels.y_set is None else first_weight(self.solver, x, inner, Gx)
         self.here = Place(self.space.first(x), x, inner, 0.0, Gx, self.space.pull(Gx))
-        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu), Descent()
+        pairs = deque(maxlen=most_pairs(self.here.z.size, x.itemsize))
+        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu), Descent(pairs=pairs)
         self._evaluate_centre()
         self.descent.tau = min(1.0, 1 / max(float(np.max(np.abs(self.here.Gz))), const.TINIEST))
-        yield self._measured()
-        yield from self.looks()
 
     def looks(self) -> Iterator[Look]:
         """One Look after every further evaluation of f_mu."""
@@ -137,7 +142,7 @@ class Search:
         self.space.restore(atoms)
         z, x, inner = self.here.z, self.here.x, self.here.inner
         sizes = [part.size for part in (z, x, inner.theta, inner.y)]
-        needed = [self.space.first(x).size, self.x.size, self.kernels.theta.size, self.kernels.y.size]
+        needed = [self.space.first(x).size, self.kernels.x.size, self.kernels.theta.size, self.kernels.y.size]
         if sizes != needed:
             raise ValueError(f"z, x, theta and y of the sizes {needed} are needed, found {sizes}")
 

@@ -135,6 +135,12 @@ class Descent:
         self.plain_only = self.plain_only and quasi_newton
 
 
+def most_pairs(size: int, itemsize: int) -> int:
+    """How many pairs of vectors of this size are kept: fewer where they would take much memory."""
+    fitting = const.PAIR_BYTES // (2 * size * itemsize)
+    return min(max(const.LEAST_PAIRS, fitting), const.PAIRS)
+
+
 def shorter(here: Place, trial: Place, expected: float) -> float:
     """The factor on a step that was not low enough: to the minimum of a parabola, within limits."""
     least, most = const.SHORTEN
