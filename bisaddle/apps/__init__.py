@@ -5,6 +5,6 @@ from typing import TYPE_CHECKING
 from bisaddle.lazy import lazy
 
 if TYPE_CHECKING:
-    from bisaddle.apps import adversarial as adversarial, auc as auc, multitask as multitask
+    from bisaddle.apps import adversarial as adversarial, auc as auc, meta as meta, multitask as multitask
 
-__getattr__, __dir__ = lazy(__name__, {}, ("adversarial", "auc", "multitask"))
+__getattr__, __dir__ = lazy(__name__, {}, ("adversarial", "auc", "meta", "multitask"))
