@@ -8,9 +8,13 @@ if TYPE_CHECKING:
     from bisaddle.apps import (
         adversarial as adversarial,
         auc as auc,
+        fairness as fairness,
         hyperparameter as hyperparameter,
+        meta as meta,
         multitask as multitask,
         pooling as pooling,
     )
 
-__getattr__, __dir__ = lazy(__name__, {}, ("adversarial", "auc", "hyperparameter", "multitask", "pooling"))
+__getattr__, __dir__ = lazy(
+    __name__, {}, ("adversarial", "auc", "fairness", "hyperparameter", "meta", "multitask", "pooling")
+)

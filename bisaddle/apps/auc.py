@@ -205,7 +205,7 @@ def network(
     # a difference of two outputs is at most 2 sqrt(k) long; |theta_i| <= r goes on to hold after a step of theta
     bent, r = 4.0 * k, 2 * k**0.5 / ridge
     exact = {"mu_g": ridge, "L_g": bent + ridge, "L_yy": divergence * T, "mu_y": divergence * T}
-    exact |= {"D_Y": diameter(Y, (T,)), "D_X": _layers_diameter(x, float(radius))}
+    exact |= {"D_Y": diameter(Y, (T,)), "D_X": layers.diameter(x, radius)}
     exact |= {"L_thetay": bent * r + 2 * k**0.5, "L_ytheta": bent * r + 2 * k**0.5}
     if of_distributions(Y):
         exact |= {"L_thetatheta": bent, "C_theta": bent * r + 2 * k**0.5}
@@ -262,11 +262,6 @@ def _training(tasks: list[Task], ridge: float) -> multitask.GramData:
 
 def _lower_constants(gram: np.ndarray, ridge: float) -> dict[str, float]:
     return {"mu_g": ridge, "L_g": float(np.max(np.linalg.eigvalsh(gram))) + ridge}
-
-
-def _layers_diameter(x, radius: float) -> float:
-    squares = sum((2 * radius) ** 2 * (1 + layer["shifts"].size) for layer in x)
-    return float(squares**0.5)
 
 
 def _lower(x, theta, data):

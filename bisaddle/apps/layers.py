@@ -1,6 +1,6 @@
 """A small network of tanh layers as a shared representation: its start, its set, its features."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +32,11 @@ def make(
     return tuple(layers), Product(tuple(sets))
 
 
+def diameter(layers: Sequence[dict[str, np.ndarray]], radius: Number) -> float:
+    """Of the set of `make`: a ball for the weights and a box for the shifts of every layer."""
+    return float(2 * radius * sum(1 + layer["shifts"].size for layer in layers) ** 0.5)
+
+
 def features(layers: Layers, rows: Array) -> Array:
     """The outputs of the last layer, each in (-1, 1)."""
     for layer in layers:
@@ -39,7 +44,7 @@ def features(layers: Layers, rows: Array) -> Array:
     return rows
 
 
-def host_features(layers: Sequence[dict[str, Array]], rows: np.ndarray) -> np.ndarray:
+def host_features(layers: Sequence[Mapping[str, Array | np.ndarray]], rows: np.ndarray) -> np.ndarray:
     """The same in NumPy, where a compilation would take longer."""
     for layer in layers:
         rows = np.tanh(rows @ np.asarray(layer["weights"]).T + np.asarray(layer["shifts"]))
