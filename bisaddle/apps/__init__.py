@@ -1,3 +1,8 @@
 """Applications: data -> (problem, start)."""
 
-from bisaddle.apps import hyperparameter as hyperparameter, multitask as multitask, pooling as pooling
+from bisaddle.apps import (
+    fairness as fairness,
+    hyperparameter as hyperparameter,
+    multitask as multitask,
+    pooling as pooling,
+)
