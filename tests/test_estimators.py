@@ -81,7 +81,7 @@ def test_padding_changes_no_answer(monkeypatch):
     scaled, target = (X - X.mean(axis=0)) / X.std(axis=0), (Y - Y.mean()) / Y.std()
     least_squares = moments(*sums(scaled, target, CODES, fold, (3, 3)))
     rows = np.column_stack([np.ones(N), scaled])
-    logistic = labelled(rows, one_hot((LABELS == "yes").astype(int), 2), CODES, fold, (3, 3))
+    logistic = labelled(rows, one_hot((LABELS == "yes").astype(int), 1), CODES, fold, (3, 3))
     for data, columns in ((least_squares, 0), (logistic, 1)):
         padded = choose(data, columns, 0.5, 1e-7, 10_000, "it", bucket(N, 128))
         with monkeypatch.context() as exact:

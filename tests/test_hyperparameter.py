@@ -109,6 +109,17 @@ def test_the_model_is_the_one_that_is_fitted_fold_by_fold(loss, record):
     np.testing.assert_allclose(oracle.upper_value(mean, x, theta, None), held.mean(), rtol=1e-10)
 
 
+def test_softmax_with_two_classes_has_the_loss_of_logistic_regression():
+    features, targets, groups = table()
+    two = labels(targets, "logistic")
+    (problem, start), (logistic, _) = (tuning(features, two, groups, loss=loss) for loss in ("softmax", "logistic"))
+    theta = np.random.default_rng(0).normal(size=start.theta.shape)
+    apart = theta[..., 1:] - theta[..., :1]
+    y = np.array([0.2, 0.3, 0.5])
+    wanted = oracle.upper_value(logistic, start.x, jnp.asarray(apart), y)
+    np.testing.assert_allclose(oracle.upper_value(problem, start.x, jnp.asarray(theta), y), wanted, rtol=1e-12)
+
+
 CASES = {
     "groups": {},
     "each": {"penalties": "each", "protection": "worst"},

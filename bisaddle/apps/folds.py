@@ -187,9 +187,9 @@ def labelled(
     return Rows(rows, targets, *whole, outside, counts / size, size / size.sum(), offset)
 
 
-def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
-    """(n, 1) of 0 and 1 for two classes, (n, C) for more."""
-    return labels[:, None].astype(float) if classes == 2 else np.eye(classes)[labels]
+def one_hot(labels: np.ndarray, columns: int) -> np.ndarray:
+    """Targets for so many scores of a row: (n, 1) of 0 and 1 for a single one, else (n, C) with a 1 for the class."""
+    return labels[:, None].astype(float) if columns == 1 else np.eye(columns)[labels]
 
 
 def as_codes(values, what: str, count: int) -> tuple[np.ndarray, np.ndarray]:

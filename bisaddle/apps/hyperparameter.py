@@ -67,7 +67,7 @@ def tuning(
     else:
         columns = 1 if loss == "logistic" else int(labels.max()) + 1
         rows = np.column_stack([np.ones((len(features), int(intercept))), features])
-        data = labelled(rows, one_hot(labels, max(2, columns)), codes, fold, (folds, G), offset)
+        data = labelled(rows, one_hot(labels, columns), codes, fold, (folds, G), offset)
         fixed[: int(intercept)] = FAINT
     problem, start = posed(data, kind, fixed, columns, against, protection, bounds, reweight)
     known = _constants(problem, columns)
@@ -137,7 +137,7 @@ def cleaning(
         raise ValueError(f"penalty must be finite and > 0 (it makes the lower level strongly convex), given {penalty}")
     labels, right = checked_labels(targets, loss), checked_labels(valid_targets, loss)
     ones = lambda rows: np.column_stack([np.ones((len(rows), int(intercept))), rows])
-    count = int(max(labels.max(), right.max())) + 1 if loss == "softmax" else 2
+    count = int(max(labels.max(), right.max())) + 1 if loss == "softmax" else 1
     as_targets = (lambda t: t[:, None]) if loss == "squared" else (lambda t: one_hot(t, count))
     data = {"rows": ones(features), "targets": as_targets(labels), "valid_rows": ones(clean)}
     data |= {"valid_targets": as_targets(right), "groups": codes.astype(np.int32)}
@@ -150,7 +150,7 @@ def cleaning(
     known = {"mu_g": float(penalty), "L_g": steepness / len(features) + float(penalty), "L_yy": 0.0, "mu_y": 0.0}
     constants = Constants(**known, D_X=len(features) ** 0.5, origin=tuple((name, "exact") for name in (*known, "D_X")))
     problem = Problem(upper, _CLEAN_LOWER[squared], Box(0.0, 1.0), y_set, jax.device_put(data), constants=constants)
-    shape = (data["rows"].shape[1], 1 if count == 2 or squared else count)
+    shape = (data["rows"].shape[1], count)
     return problem, Point(x=np.full(len(features), 0.5), theta=np.zeros(shape), y=y)
 
 

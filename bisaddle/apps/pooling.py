@@ -27,11 +27,12 @@ def pooled(
     protection: Number | str = 0.0,
     folds: int = 3,
     bounds=(LOWEST, HIGHEST),
+    offset=None,
     seed: int = 0,
 ) -> tuple[Problem, Point]:
     """Linear models of several tasks, each drawn towards a shared one, as strongly as suits rows that are left out.
 
-        min_{x in [low, high]^3}  sum_t (n_t / n) CV_t(theta)
+        min_{x in [low, high]^3}  sum_t (n_t / n) (CV_t(theta) - offset_t)
         (c_k, v_k) = argmin sum_t (n_t / n) L_t(c_k + v_kt; rows outside fold k) + sum_j exp(x_0) c_kj^2 / 2
                             + (1/T) sum_t [sum_j exp(x_0 + x_1) v_ktj^2 / 2 + exp(x_2) v_kt0^2 / 2]
 
@@ -40,7 +41,8 @@ def pooled(
     theta = {"shared": c, "own": v} has a block for each fold, and a last one for all rows: the refit.
     loss: "squared", "logistic" or "softmax".
     protection: 0 is the mean above, and there is no y; otherwise max over y in the KL ball of that radius around the
-    shares of the tasks ("worst": the simplex) of sum_t y_t CV_t. Features should be standardised: the bounds fit then.
+    shares of the tasks ("worst": the simplex) of sum_t y_t (CV_t - offset_t).
+    Features should be standardised, for the bounds to fit.
     Returns the problem, with mu_g and L_g, and the start: the middle of the bounds, theta = 0.
     """
     features, codes, T = checked_table(features, tasks, targets)
@@ -58,10 +60,10 @@ def pooled(
     fold = deal(codes, folds, seed, None if loss == "squared" else labels)
     columns = 0 if loss == "squared" else 1 if loss == "logistic" else int(labels.max()) + 1
     if loss == "squared":
-        data: Moments | Rows = moments(*sums(features, labels, codes, fold, (folds, T)))
+        data: Moments | Rows = moments(*sums(features, labels, codes, fold, (folds, T)), offset)
     else:
         rows = np.column_stack([np.ones(len(features)), features])
-        data = labelled(rows, one_hot(labels, max(2, columns)), codes, fold, (folds, T))
+        data = labelled(rows, one_hot(labels, columns), codes, fold, (folds, T), offset)
     problem, start = posed(data, np.full(T, 1 / T), columns, (low, high), protection)
     return Problem(**{**vars(problem), "constants": _constants(problem, columns)}), start
 

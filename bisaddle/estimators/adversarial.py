@@ -119,9 +119,9 @@ class AdversarialClassifier(ClassifierMixin, BaseEstimator):
         rows[:, 0] = 1
         rows[:, 1:] = (X - shift) / scale
         alone = np.zeros(len(X), int)
-        count, d = len(self.classes_), rows.shape[1]
+        columns, d = 1 if len(self.classes_) == 2 else len(self.classes_), rows.shape[1]
         data = labelled(
-            rows, one_hot(labels, count), alone, deal(alone, self.folds, self.random_state, labels), (self.folds, 1)
+            rows, one_hot(labels, columns), alone, deal(alone, self.folds, self.random_state, labels), (self.folds, 1)
         )
         width = bucket(d, 8)
         reach = wide_enough(np.concatenate([[0.0], radius / scale]), {0: width})
@@ -129,7 +129,7 @@ class AdversarialClassifier(ClassifierMixin, BaseEstimator):
         kind, fixed = np.ones((width, 1)), np.zeros(width)
         kind[0], fixed[0] = 0, FAINT  # the intercept
         with in_float64():
-            problem, start = posed(padded, kind, fixed, 1 if count == 2 else count, against="mean", reweight=False)
+            problem, start = posed(padded, kind, fixed, columns, against="mean", reweight=False)
             result = solved(problem, start, self.tol, self.max_steps)
         warn_if_uncertified(result, self.tol, type(self).__name__)
         self.coef_, self.intercept_ = raw_coefficients(np.asarray(result.theta)[-1, :d].T, shift, scale)

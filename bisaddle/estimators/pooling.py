@@ -202,10 +202,9 @@ class PartialPoolingClassifier(ClassifierMixin, _PartialPooling):
         rows[:, 0] = 1
         rows[:, 1:] = (X - shift) / scale
         fold = deal(codes, self.folds, self.random_state, labels)
-        count = len(self.classes_)
-        data = labelled(rows, one_hot(labels, count), codes, fold, (self.folds, len(distinct)))
+        columns = 1 if len(self.classes_) == 2 else len(self.classes_)
+        data = labelled(rows, one_hot(labels, columns), codes, fold, (self.folds, len(distinct)))
         named = type(self).__name__
-        columns = 1 if count == 2 else count
         found = choose(data, columns, self.tol, self.max_steps, named, bucket(len(X), 128))
         self.coef_, self.intercept_ = raw_coefficients(found.shared.T, shift, scale)
         together = np.swapaxes(found.shared + found.own, 1, 2)
