@@ -32,6 +32,10 @@ def test_a_page_is_what_the_docstrings_say(script, page):
     assert (ROOT / "docs" / page).read_text() == maker(script).page(), "run: make docs"
 
 
+def test_the_picture_of_the_layers_is_up_to_date():
+    assert (ROOT / "docs" / "architecture.svg").read_text() == maker("make_architecture").drawing(), "run: make docs"
+
+
 def test_every_set_is_on_its_page():
     make_sets = maker("make_sets")
     for name in make_sets.public_sets():
