@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install test test-all lint format bench stress docs clean
+.PHONY: help run install test test-all lint format bench stress docs notebooks clean
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
@@ -34,6 +34,7 @@ STAMPS := $(VENV)/.stamps
 CREATED := $(STAMPS)/created
 CLI := $(STAMPS)/cli
 ALL := $(STAMPS)/all
+DOCS := $(STAMPS)/docs
 BUSY := $(STAMPS)/busy
 HOME_IS := $(STAMPS)/home
 ifneq ($(wildcard $(VENV)),)
@@ -72,13 +73,16 @@ bench: $(ALL) ## time the compiled loop against C and NumPy, and the sets agains
 stress: $(ALL) ## try to break certificates, runs and files, and count: under 20 minutes (STRESS="attacks" for one part)
 	@$(PY) -m benchmarks.stress $(STRESS)
 
-docs: $(ALL) ## write the pages that are made from the code
-	@$(PY) docs/make_sets.py
-	@$(PY) docs/make_methods.py
-	@$(PY) docs/make_architecture.py
+docs: $(DOCS) ## write the pages that are made from the code, then build the site into site/, offline and strictly
+	@for page in sets methods architecture api; do $(PY) docs/make_$$page.py || exit 1; done
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "The site begins at site/index.html; it needs no server and no network."
+
+notebooks: $(ALL) ## run the notebooks of docs/notebooks anew and write their pages, with what they print and draw
+	@$(PY) docs/make_notebooks.py
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) results build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) results site build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call pip_install,extras,what is said meanwhile); --no-compile: bytecode of the few modules that are used is made when
@@ -107,6 +111,10 @@ $(CLI): $(CREATED) pyproject.toml constraints.txt
 $(ALL): $(CREATED) pyproject.toml constraints.txt
 	$(call pip_install,cli$(comma)sklearn$(comma)plot$(comma)report$(comma)data$(comma)dev,all extras)
 	@touch $(CLI) $@
+
+$(DOCS): $(ALL)
+	$(call pip_install,docs,what the site needs)
+	@touch $@
 
 comma := ,
 

@@ -1,4 +1,4 @@
-"""Writes docs/architecture.md: the import graph, read off the sources, and the walks; tests/test_docs.py keeps it true.
+"""Writes docs/architecture.md and its picture: the import graph, read off the sources, and the walks.
 
 python docs/make_architecture.py
 """
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1] / "bisaddle"
 PAGE = Path(__file__).with_name("architecture.md")
+PICTURE = PAGE.with_suffix(".svg")
 LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -> run -> report"
 # in the order of the line, what it rests on first and what is built on it last
 LAYERS = (
@@ -168,11 +169,55 @@ def reduced(edges: dict[str, set[str]]) -> dict[str, set[str]]:
     }
 
 
-def drawing() -> list[str]:
-    """The graph for a page that draws mermaid: arrows from what is imported to what imports it."""
+def columns(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Layers by the longest path to them, each near the middle of what it imports."""
+    depth: dict[str, int] = {}
+    for layer in LAYERS:  # in an order in which what is imported comes first
+        depth[layer] = 1 + max((depth[one] for one in edges[layer]), default=-1)
+    found = [[layer for layer in LAYERS if depth[layer] == column] for column in range(max(depth.values()) + 1)]
+    place: dict[str, float] = {}
+    for column in found:
+        middle = {one: sum(place[other] for other in edges[one]) / max(1, len(edges[one])) for one in column}
+        column.sort(key=lambda one: middle[one])
+        place |= {layer: i - (len(column) - 1) / 2 for i, layer in enumerate(column)}
+    return found
+
+
+def curve(begin: tuple[float, float], end: tuple[float, float], gap: float, height: float) -> str:
+    """From box to box; one that passes others on its way goes round them, above or below."""
+    (a, y), (b, z) = begin, end
+    bend, bow = (b - a) / 2, 0.0
+    if b - a > gap:
+        above = y <= height / 2
+        room = min(y, z) if above else height - max(y, z)
+        bow = min(0.28 * (b - a), 1.25 * room) * (-1 if above else 1)  # the curve goes three quarters of that way
+        bend = (b - a) / 5
+    return f'<path d="M{a:g} {y:g}C{a + bend:g} {y + bow:g} {b - bend:g} {z + bow:g} {b:g} {z:g}"/>'
+
+
+def drawing() -> str:
+    """The graph as a picture: curves from what is imported to what imports it."""
     edges = reduced(graph())
-    arrows = [f"    {one} --> {layer}" for layer in LAYERS for one in sorted(edges[layer], key=LAYERS.index)]
-    return ["```mermaid", "flowchart LR", *arrows, "```"]
+    found = columns(edges)
+    wide, high, across, down = 84, 26, 112, 44
+    size = across * len(found) - across + wide + 8, down * (max(map(len, found)) + 1)
+    left = {layer: 4 + across * i for i, column in enumerate(found) for layer in column}
+    middle = {
+        layer: size[1] / 2 + down * (i - (len(column) - 1) / 2) for column in found for i, layer in enumerate(column)
+    }
+    curves, boxes = [], []
+    for layer in LAYERS:
+        for one in sorted(edges[layer], key=LAYERS.index):
+            curves.append(curve((left[one] + wide, middle[one]), (left[layer], middle[layer]), across - wide, size[1]))
+        top = middle[layer] - high / 2
+        boxes.append(f'<rect x="{left[layer]}" y="{top:g}" width="{wide}" height="{high}" rx="5"/>')
+        boxes.append(f'<text x="{left[layer] + wide / 2:g}" y="{middle[layer] + 4:g}">{layer}</text>')
+    style = (
+        "path{fill:none;stroke:#8a94a6}rect{fill:#e8ecf8;stroke:#3f51b5}"
+        "text{font:12px sans-serif;text-anchor:middle;fill:#1a1f36}"
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" width="{size[0]}">'
+    return "\n".join([head, f"<style>{style}</style>", *curves, *boxes, "</svg>\n"])
 
 
 def first_sentence(path: Path) -> str:
@@ -193,8 +238,8 @@ def table() -> list[str]:
 
 
 def page() -> str:
-    lines = [HEAD, "## Who imports whom", "", "Arrows that a longer path stands for are left out; the table has them."]
-    lines += ["", *drawing(), "", *table(), "", WALKING]
+    lines = [HEAD, "## Who imports whom", "", "Curves that a longer path stands for are left out; the table has them."]
+    lines += ["", f"![which layer imports which]({PICTURE.name})", "", *table(), "", WALKING]
     for title, walk in WALKS.items():
         lines += [f"## {title}", "", *([walk.call, ""] if walk.call else [])]
         lines += [f"{i}. `{file}`: {what}" for i, (file, what) in enumerate(walk.stops.items(), 1)]
@@ -204,4 +249,5 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    PICTURE.write_text(drawing(), encoding="utf-8")
     print(f"wrote {PAGE}")

@@ -32,6 +32,25 @@ def test_a_page_is_what_the_docstrings_say(script, page):
     assert (ROOT / "docs" / page).read_text() == maker(script).page(), "run: make docs"
 
 
+def test_the_picture_of_the_layers_is_up_to_date():
+    assert (ROOT / "docs" / "architecture.svg").read_text() == maker("make_architecture").drawing(), "run: make docs"
+
+
+def test_the_pages_of_the_api_have_every_public_name():
+    make_api = maker("make_api")
+    written = {path.name: path.read_text().rstrip() for path in (ROOT / "docs" / "api").glob("*.md")}
+    assert written == {name: page.rstrip() for name, page in make_api.pages().items()}, "run: make docs"
+    shown = {line.removeprefix("::: ") for page in written.values() for line in page.splitlines() if line[:3] == ":::"}
+    names = {name for listed in bs._NAMES.values() for name in listed} | set(getattr(bs, "__all__", ()))
+    for name in names - set(bs._MODULES) - {"__version__"}:
+        assert f"bisaddle.{name}" in shown
+    for module in bs._MODULES:
+        assert any(name.startswith(f"bisaddle.{module}.") for name in shown), module
+    for module in ("sets", "methods", "theory"):
+        for name in make_api.public(getattr(bs, module)):
+            assert f"bisaddle.{module}.{name}" in shown
+
+
 def test_every_set_is_on_its_page():
     make_sets = maker("make_sets")
     for name in make_sets.public_sets():
