@@ -71,8 +71,8 @@ class Scaled(sets.ConvexSet):
     def project(self, v):
         return self.c * self.of.project(v / self.c)
 
-    def lmo(self, d):
-        return self.c * self.of.lmo(d)
+    def lmo(self, direction):
+        return self.c * self.of.lmo(direction)
 
     def diameter(self, v):
         return self.c * self.of.diameter(v)
