@@ -87,6 +87,7 @@ WALKS = {
             "oracle/depends.py",
             "certificate/noise.py",
             "certificate/witnesses.py",
+            "run/starts.py",
             "run/reasons.py",
             "run/progress.py",
             "run/interrupts.py",
