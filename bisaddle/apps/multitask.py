@@ -19,6 +19,7 @@ from bisaddle.apps.tasks import (
     common,
     device,
     diameter,
+    exactly,
     gathered,
     largest,
     of_distributions,
@@ -205,7 +206,7 @@ def _constants(sizes: Sizes, part: Shared, ridge: float, divergence: float, D_Y:
     exact |= {"L_thetatheta": float(np.max(v)), "L_thetay": slope, "L_ytheta": slope, "C_theta": slope}
     exact |= {"C_thetax": float(np.hypot(norm(h) / 4, along_lam)), "L_g_thetax": twist}
     exact |= {"L_g_thetatheta": 2 * float(np.max(h))}
-    return Constants(**exact, origin=tuple((name, "exact") for name in exact))
+    return exactly(exact)
 
 
 def _gram(pairs: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
