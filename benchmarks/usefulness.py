@@ -357,9 +357,9 @@ def attack_table(results: dict) -> str:
 HEAD = """# What the estimators are good for, and what not
 
 Made by `python -m benchmarks.usefulness --splits {splits}`: {splits} random splits, half of the rows for training.
-Differences are paired; standard errors are corrected for overlapping training rows (Nadeau and Bengio 2003). **Bold**: a
-win by more than 2 se, *italic*: a loss. Losses and ties are shown as well. The data come with the packages of the extra
-`usefulness`. The estimators have their defaults.
+Differences are paired; standard errors are corrected for overlapping training rows (Nadeau and Bengio 2003). **Bold**:
+a win by more than 2 se, *italic*: a loss. Losses and ties are shown as well. The data come with the packages of the
+extra `usefulness`. The estimators have their defaults.
 """
 PARTS = {
     "regression": (
