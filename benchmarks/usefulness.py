@@ -359,7 +359,8 @@ HEAD = """# What the estimators are good for, and what not
 Made by `python -m benchmarks.usefulness --splits {splits}`: {splits} random splits, half of the rows for training.
 Differences are paired; standard errors are corrected for overlapping training rows (Nadeau and Bengio 2003). **Bold**:
 a win by more than 2 se, *italic*: a loss. Losses and ties are shown as well. The data come with the packages of the
-extra `usefulness`. The estimators have their defaults.
+extra `usefulness`, and `benchmarks/usefulness_data.py` says which columns make the groups. The estimators have their
+defaults; the radius 0.5 was chosen earlier, on the first block of sets, with groups made in another way.
 """
 PARTS = {
     "regression": (
