@@ -27,6 +27,8 @@ HEADS = {
     "methods": "`Method` is what all of them share; the table is under [Methods](../methods.md).",
     "theory": "What each function computes of the paper: [statement by statement](../statements.md).",
 }
+# of a method: what a new one writes, and what its users call
+PARTS = ("default", "refusal", "check", "init", "first", "step", "counts")
 
 
 def public(module) -> list[str]:
@@ -77,9 +79,9 @@ def module_page(name: str) -> str:
         names = sorted(names, key=lambda one: one != "ConvexSet")
     lines = [f"# bs.{name}", "", NOTE, HEADS[name], ""]
     for one in names:
-        # the laws of a set and the parts of a method are told once
-        whole = one in ("ConvexSet", "Method", "State") or name == "theory"
-        lines += entry(f"bisaddle.{name}.{one}", **({} if whole else {"members": "false"}))
+        # what all sets and all methods have in common is told once
+        shown = {"Method": list(PARTS)}.get(one, "false")
+        lines += entry(f"bisaddle.{name}.{one}", **({} if name == "theory" else {"members": shown}))
     return "\n".join(lines)
 
 
