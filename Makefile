@@ -11,6 +11,8 @@ PY := $(VENV)/bin/python
 
 # Nothing of the caller's environment may leak into ours.
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX PIP_CONSTRAINT PIP_REQUIRE_VIRTUALENV
+# Without bytecode every process would compile all of JAX's source again.
+unexport PYTHONDONTWRITEBYTECODE
 # Use the pyright that constraints.txt names, and do not look for a newer one.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
@@ -50,10 +52,10 @@ run: $(CLI) ## run the paper's experiments in their quick form: table, figures, 
 install: $(ALL) ## leave .venv with the package and all extras
 
 test: $(ALL) ## run the tests, without the slow ones (PYTEST_ARGS="-k simplex" adds options)
-	@XLA_FLAGS="$(LIGHT_XLA) $(XLA_FLAGS)" $(PY) -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+	@XLA_FLAGS="$(LIGHT_XLA) $(XLA_FLAGS)" $(PY) -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(ALL) ## run every test, with XLA's compiler as it is
-	@$(PY) -m pytest -n 2 $(PYTEST_ARGS)
+	@$(PY) -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 lint: $(ALL) ## check style, format and types
 	@$(PY) -m ruff check .

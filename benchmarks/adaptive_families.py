@@ -9,6 +9,8 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import adaptive_data as data_sets
+import adaptive_matrices
+import adaptive_networks
 import adaptive_nuclear
 import adaptive_published
 import adaptive_steep
@@ -26,7 +28,8 @@ from bisaddle.apps import multitask
 class Settings(NamedTuple):
     """rho: ridge of the lower level; beta: divergence; Q: radius of the l1 ball; frozen: lam = 1/2, x alone.
 
-    kind, y_set: of the families "minimax", "lifted" and "concave"; kind "LMO" of nuclear balls.
+    kind, y_set: of the families "minimax", "lifted" and "concave"; kind "LMO" of nuclear balls, "matrix" of
+    other sets of matrices.
     """
 
     rho: float = 0.1
@@ -56,7 +59,7 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         s = self.settings
         if s.kind:
-            rho = f"rho{s.rho:g}" if s.kind == "LMO" else ""
+            rho = f"rho{s.rho:g}" if s.kind in ("LMO", "matrix") else ""
             return " ".join(filter(None, (self.family, s.kind, s.y_set, rho, f"s{self.seed}")))
         return f"{self.family} b{s.beta:g} rho{s.rho:g} Q{s.Q:g} fr{int(s.frozen)} s{self.seed}"
 
@@ -67,6 +70,11 @@ class Case(NamedTuple):
     def structure(self) -> tuple:
         """Instances with the same one are compiled together."""
         return self.family, self.settings.kind, self.settings.y_set, self.settings.frozen
+
+    @property
+    def tols(self) -> tuple[float, ...]:
+        """The gaps to reach, the last one closely recorded; a network is trained to a moderate one."""
+        return (1e-3,) if self.family.startswith("network") else (1e-6, 1e-8)
 
 
 def instance(family: str, settings: Settings, seed: int) -> Instance:
@@ -312,6 +320,11 @@ def nuclear(size: str, s: Settings, seed: int) -> Instance:
     return Instance(problem, start, check.lmo_gap, "lmo")
 
 
+def matrices(kind: str, size: str, s: Settings, seed: int) -> Instance:
+    made = adaptive_matrices.make(kind, size, s.rho, seed)
+    return Instance(*made, "lmo" if kind == "Birkhoff" else "projection")
+
+
 # --- lower levels that are smooth only locally, and published minimax problems in balls of any size -------------------
 
 
@@ -321,6 +334,10 @@ def steep(s: Settings, seed: int) -> Instance:
 
 def published(s: Settings, seed: int) -> Instance:
     return Instance(*adaptive_published.make(s.kind, s.Q, seed))
+
+
+def network(s: Settings, seed: int) -> Instance:
+    return Instance(*adaptive_networks.make(s.kind, seed))
 
 
 # --- the lists --------------------------------------------------------------------------------------------------------
@@ -336,6 +353,8 @@ FAMILIES: dict[str, Callable[[Settings, int], Instance]] = {
     "radius 1e3": published,
     "radius 1e6": published,
     **{f"nuclear {size}": partial(nuclear, size) for size in adaptive_nuclear.SIZES},
+    **{f"{kind} {size}": partial(matrices, kind, size) for kind, size in adaptive_matrices.FAMILIES},
+    **{f"network {kind}": network for kind in adaptive_networks.NETWORKS},
 }
 GRID = [
     Settings(rho, beta, Q, fixed)
@@ -379,4 +398,9 @@ def cases(held_out: bool, few: bool = False) -> list[Case]:
     for size, rho in product(adaptive_nuclear.SIZES, (0.01, 0.1, 1.0)):
         seeds = 1 if few or size == "300 x 200" else 5
         found += [Case(f"nuclear {size}", Settings(rho, kind="LMO"), first + j) for j in range(seeds)]
+    for (kind, size), rho in product(adaptive_matrices.FAMILIES, (0.01, 0.1, 1.0)):
+        seeds = range(1 if few or size == "40 x 40" else 5)
+        found += [Case(f"{kind} {size}", Settings(rho, kind="matrix"), first + j) for j in seeds]
+    for kind in adaptive_networks.NETWORKS:
+        found += [Case(f"network {kind}", Settings(kind=kind), first + j) for j in range(1 if few else 10)]
     return sorted(found, key=lambda case: [str(part) for part in case.structure])

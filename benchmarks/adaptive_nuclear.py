@@ -31,6 +31,15 @@ def make(size: str, rho: float, seed: int, radius: float | None = None):
     m, n, T, share = SIZES[size]
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(m, 3)) @ rng.normal(size=(3, n)) / np.sqrt(3 * n)
+    d = tasks(truth, T, rho, rng)
+    if radius is None:
+        radius = share * float(np.linalg.svd(truth, compute_uv=False).sum())
+    return *posed(d, bs.sets.NuclearBall(radius), np.zeros((m, n))), Check(d, radius)
+
+
+def tasks(truth: np.ndarray, T: int, rho: float, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Rows of T tasks whose weights are truth' p_i and a little more, as the matrices that f and g are made of."""
+    m, n = truth.shape
     P = rng.normal(size=(T, m)) / np.sqrt(m)
     rows = max(4, n // 2)
     d: dict[str, np.ndarray] = {"P": P, "rho": np.array(rho)}
@@ -44,15 +53,14 @@ def make(size: str, rho: float, seed: int, radius: float | None = None):
         parts["V"].append(B.T @ B / rows)
         parts["v"].append(B.T @ c / rows)
         parts["c"].append(0.5 * c @ c / rows)
-    d |= {name: np.stack(part) for name, part in parts.items()}
-    if radius is None:
-        radius = share * float(np.linalg.svd(truth, compute_uv=False).sum())
-    x_set = bs.sets.NuclearBall(radius)
-    constants = bs.Constants(mu_g=rho)
+    return d | {name: np.stack(part) for name, part in parts.items()}
+
+
+def posed(d: dict[str, np.ndarray], x_set: bs.sets.ConvexSet, x: np.ndarray) -> tuple[bs.Problem, bs.Point]:
+    T, n = d["h"].shape
     data = {name: jnp.asarray(part) for name, part in d.items()}
-    problem = bs.Problem(upper, lower, x_set, bs.sets.Simplex(), data, constants)
-    start = bs.Point(x=jnp.zeros((m, n)), theta=jnp.zeros((T, n)), y=jnp.full(T, 1 / T))
-    return problem, start, Check(d, radius)
+    problem = bs.Problem(upper, lower, x_set, bs.sets.Simplex(), data, bs.Constants(mu_g=d["rho"]))
+    return problem, bs.Point(x=jnp.asarray(x), theta=jnp.zeros((T, n)), y=jnp.full(T, 1 / T))
 
 
 class Check(NamedTuple):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bisaddle import (
         apps as apps,
         datasets as datasets,
+        estimators as estimators,
         experiments as experiments,
         methods as methods,
         report as report,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
         theory as theory,
     )
     from bisaddle.auditing import Audit as Audit, audit as audit
-    from bisaddle.certificate import Certificate as Certificate, certify as certify
+    from bisaddle.certificate import Certificate as Certificate, Gap as Gap, certify as certify
     from bisaddle.oracle.check import DerivativeReport as DerivativeReport, check_derivatives as check_derivatives
     from bisaddle.oracle.implicit import hypergradient as hypergradient
     from bisaddle.problem import Constants as Constants, Derivatives as Derivatives, Point as Point, Problem as Problem
@@ -33,20 +34,22 @@ if TYPE_CHECKING:
         load_result as load_result,
     )
     from bisaddle.run.solve import resume as resume, solve as solve, solve_path as solve_path
+    from bisaddle.run.starts import start_points as start_points
     from bisaddle.schedules import StepSizes as StepSizes
 
 __version__ = "0.1.0"
 
-_MODULES = ("apps", "datasets", "experiments", "methods", "report", "schedules", "sets", "theory")
+_MODULES = ("apps", "datasets", "estimators", "experiments", "methods", "report", "schedules", "sets", "theory")
 # the names above, by the module that defines them
 _NAMES = {
     "auditing": ("Audit", "audit"),
-    "certificate": ("Certificate", "certify"),
+    "certificate": ("Certificate", "Gap", "certify"),
     "oracle.check": ("DerivativeReport", "check_derivatives"),
     "oracle.implicit": ("hypergradient",),
     "problem": ("Constants", "Derivatives", "Point", "Problem"),
     "run.result": ("Record", "Result", "Status", "Trace", "load_result"),
     "run.solve": ("resume", "solve", "solve_path"),
+    "run.starts": ("start_points",),
     "schedules": ("StepSizes",),
 }
 

@@ -34,7 +34,7 @@ _UNKNOWN_OPTIONS: set[str] = set()  # backends whose compiler does not know the 
 
 
 class OutOfTime(Exception):
-    """The deadline of a run has passed before a program that is still to be compiled."""
+    """The deadline of a run has passed before a program that is still to be compiled or called."""
 
 
 class Watch:
@@ -44,10 +44,14 @@ class Watch:
         self.say, self.deadline = say, deadline
         self.seconds, self.programs = 0.0, 0
 
-    @contextmanager
-    def compiling(self, what: str) -> Iterator[None]:
+    def check(self, what: str) -> None:
+        """Raise OutOfTime if it is too late for this."""
         if self.deadline is not None and time.perf_counter() >= self.deadline:
             raise OutOfTime(what)
+
+    @contextmanager
+    def compiling(self, what: str) -> Iterator[None]:
+        self.check(what)
         self.say(what)
         clock = time.perf_counter()
         try:
@@ -98,6 +102,7 @@ class Program:
         self.compiled: dict[tuple, Any] = {}
 
     def __call__(self, *arrays: Any) -> Any:
+        watch().check(self.name)
         shapes = tuple((array.shape, array.dtype) for array in arrays)
         program = self.compiled.get(shapes)
         if program is None:

@@ -14,7 +14,7 @@ LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -
 # in the order of the line, what it rests on first and what is built on it last
 LAYERS = (
     *("trees", "programs", "showing", "sets", "problem", "oracle", "schedules", "theory", "methods", "certificate"),
-    *("auditing", "report", "run", "apps", "datasets", "experiments", "cli"),
+    *("auditing", "report", "run", "apps", "estimators", "datasets", "experiments", "cli"),
 )
 
 HEAD = f"""# Architecture
@@ -30,10 +30,10 @@ are stricter than the line:
   residual and gradient that it reports comes from bare products of the oracle (`Kernels.products`, `Kernels.upper`).
 * `report` imports none of the others: it draws columns and records, so that `Result.plot` needs no cycle.
 
-`trees`, `programs` and `showing` come before the line: pytrees as vectors, compiled programs with their cache, reprs.
-`auditing` stands beside `certificate` and checks it by other means: it imports the problem and its sets, and the
-switch of NumPy's threads. `apps` makes problems of data, `datasets` the data, `experiments` compares methods on both,
-`cli` is the command line.
+`trees`, `programs` and `showing` come before the line: pytrees as vectors, compiled programs with their cache, and how
+objects print. `auditing` stands beside `certificate` and checks it by other means: it imports the problem and its sets,
+and the switch of NumPy's threads. `apps` makes problems of data, `estimators` solves them in the manner of
+scikit-learn, `datasets` has the data, `experiments` compares methods on both, `cli` is the command line.
 """
 
 WALKING = """# Three walks
@@ -59,6 +59,7 @@ CERTIFY = {
     "oracle/implicit.py": "theta*(x) by Newton's method, w by a linear solve; then what is left of both equations.",
     "certificate/bounds.py": "how far the gap can be off, the worst value over y, degenerate corners.",
     "certificate/noise.py": "the rounding inside f and g, estimated by moving a little.",
+    "certificate/consistency.py": "whether the derivatives belong to f and g, or there is a mistake or a kink.",
     "certificate/witnesses.py": "a direction along which g is not convex, or f not concave in y, if there is one.",
 }
 WALKS = {
@@ -87,7 +88,9 @@ WALKS = {
             "oracle/spectra.py",
             "oracle/depends.py",
             "certificate/noise.py",
+            "certificate/consistency.py",
             "certificate/witnesses.py",
+            "run/starts.py",
             "run/reasons.py",
             "run/progress.py",
             "run/interrupts.py",

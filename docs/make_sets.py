@@ -34,6 +34,8 @@ Each set is one object. Made by `docs/make_sets.py` from the docstrings: do not 
 * Sizes (`radius`, bounds, weights) are array leaves: they can be traced, swept and differentiated.
 * A set of vectors reads an array of any shape as one vector; `axis=-1` makes every row a vector of its own
   (`Simplex(axis=-1)` is a simplex per row). A set of matrices acts on the last two axes.
+* `L1Ball`, `L2Ball`, `LinfBall` and `FreeBall` read a whole pytree as one vector: `L2Ball(10.0)` bounds all layers of a
+  network.
 * Several blocks: `Product({"x": L1Ball(5.0), "lam": Box(0.0, 1.0)})`, over any pytree.
 * `capabilities` names the oracles that a set has; any other raises and says what to use instead. For a set without a
   projection use `OneSidedProjectionFree`, for one without an LMO `FullyProjected`.

@@ -1,4 +1,4 @@
-"""Malformed calls of the public API, made at random: each must be a ValueError that names the argument.
+"""Malformed calls of the public API, made by hypothesis: each must be a ValueError that names the argument.
 
 `python -m tests.hostile_api 300` runs so many and prints those that ended otherwise.
 """
@@ -16,6 +16,7 @@ import numpy as np
 
 import bisaddle as bs
 from bisaddle.methods.base import public_methods
+from tests.hostile_draws import NO_FLOATS, NO_POSITIVE, NO_WHOLE as NO_WHOLE_DRAWN, Draws, many
 from tests.hostile_values import (
     BALL,
     CERTIFY,
@@ -59,8 +60,8 @@ def point(**changes: Any) -> bs.Point:
     return bs.Point(**{**START, **changes})
 
 
-def pick(rng: np.random.Generator, items: Any) -> Any:
-    return items[int(rng.integers(len(items)))]
+def pick(rng: Draws, items: Any) -> Any:
+    return items[rng.integers(len(items))]
 
 
 def _case(call: Callable[[], Any], words: Any, what: str, value: Any = ...) -> Case:
@@ -71,10 +72,7 @@ def _case(call: Callable[[], Any], words: Any, what: str, value: Any = ...) -> C
 def arguments_of_solve(rng):
     name = pick(rng, list(SOLVE))
     value = pick(rng, SOLVE[name])
-    more = {"key": jax.random.key(0)} if name == "starts" else {}
-    return _case(
-        lambda: bs.solve(problem(), point(), **{"max_steps": 2, **more, name: value}), name, f"solve {name}", value
-    )
+    return _case(lambda: bs.solve(problem(), point(), **{"max_steps": 2, name: value}), name, f"solve {name}", value)
 
 
 def arguments_of_certify(rng):
@@ -121,6 +119,8 @@ def no_problem_or_point(rng):
     calls = (
         (lambda: bs.solve(value, point()), "Problem", value),
         (lambda: bs.solve(problem(), other), "Point", other),
+        (lambda: bs.solve(problem(), [point(), other]), "Point", other),
+        (lambda: bs.start_points(problem(), other, 3, key), "Point", other),
         (lambda: bs.solve(value, point(), check=True), "Problem", value),
         (lambda: bs.certify(value, point()), "Problem", value),
         (lambda: bs.certify(problem(), other), "Point", other),
@@ -193,7 +193,7 @@ def a_size_of_a_set(rng):
 def a_key(rng):
     value = pick(rng, NO_KEY)
     calls = (
-        lambda: bs.solve(problem(), point(), starts=3, key=value),
+        lambda: bs.start_points(problem(), point(), 3, value),
         lambda: bs.theory.check_assumptions(problem(), value, point()),
         lambda: bs.theory.estimate_constants(problem(), value, point()),
     )
@@ -294,7 +294,33 @@ def traced(rng):
     return _case(pick(rng, ways), who.__name__, f"{who.__name__} inside a transformation")
 
 
+def a_number(rng):
+    """A value that hypothesis thought of, where a number > 0 or a whole one has to be."""
+    positive, whole = rng.value(NO_POSITIVE), rng.value(NO_WHOLE_DRAWN)
+    name = pick(rng, ("tol", "max_seconds", "sigma", "tau"))
+    counted = pick(rng, ("max_steps", "every"))
+    calls = (
+        (lambda: bs.solve(problem(), point(), **{"max_steps": 2, name: positive}), name, positive),
+        (lambda: bs.solve(problem(), point(), **{"max_steps": 2, counted: whole}), counted, whole),
+        (lambda: bs.certify(problem(), point(), sigma=positive), "sigma", positive),
+        (lambda: bs.certify(problem(), point(), tau=positive), "tau", positive),
+        (lambda: bs.theory.steps_for(problem(), K=whole), "K", whole),
+        (lambda: bs.check_derivatives(problem(), point(), directions=whole), "directions", whole),
+        (lambda: bs.methods.Adaptive(positive), "tol", positive),
+    )
+    call, words, given = pick(rng, calls)
+    return _case(call, words, f"a number: {words}", given)
+
+
+def an_array(rng):
+    part, value = pick(rng, ("x", "theta", "y")), rng.value(NO_FLOATS)
+    call = pick(rng, (bs.solve, bs.certify, bs.check_derivatives))
+    return _case(lambda: call(problem(), point(**{part: value})), part, f"{call.__name__} {part}", value)
+
+
 MAKERS = (
+    a_number,
+    an_array,
     arguments_of_solve,
     a_part_of_the_start,
     a_part_of_the_problem,
@@ -334,23 +360,27 @@ def verdict(case: Case) -> str:
     return f"was taken: {str(found)[:80]}"
 
 
-def main(count: int = 300, seed: int = 0, show: Callable[[str], None] = print) -> int:
+def main(count: int = 300, show: Callable[[str], None] = print) -> int:
     """Make so many malformed calls; the number of those that did not end as they should, which are shown."""
-    rng, failed = np.random.default_rng(seed), 0
+    failed = 0
+
+    def one(draws: Draws) -> None:
+        nonlocal failed
+        with jax.enable_x64(True):  # float32 beside float64 is one of the mistakes
+            case = pick(draws, MAKERS)(draws)
+            found = verdict(case)
+        if found:
+            failed += 1
+            show(f"{case.name}: {found}")
+
     checked = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)  # the type checks of the tests would speak first
     try:
-        for i in range(count):
-            with jax.enable_x64(True):  # float32 beside float64 is one of the mistakes
-                case = MAKERS[i % len(MAKERS)](rng)
-                found = verdict(case)
-            if found:
-                failed += 1
-                show(f"{case.name}: {found}")
+        done = many(count, one)
     finally:
         jaxtyping.config.update("jaxtyping_disable", checked)
-    show(f"{count - failed} of {count} malformed calls were refused by name")
-    return failed
+    show(f"{done - failed} of {done} malformed calls were refused by name")
+    return failed + (done < count)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Malformed commands, made at random: each must end with one message that names what is wrong, and code 2 or 3.
+"""Malformed commands, made by hypothesis: each must end with one message that names what is wrong, and code 2 or 3.
 
 `python -m tests.hostile_cli 200` runs so many and prints those that ended otherwise.
 """
@@ -7,14 +7,14 @@ import json
 import os
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+from hypothesis import strategies as st
 
 from tests.cli_helpers import bisaddle
+from tests.hostile_draws import JSON, NO_OPTION, TEXT, Draws, many
 from tests.hostile_files import (
     COLUMNS,
     MODEL,
@@ -40,11 +40,11 @@ class Case(NamedTuple):
     name: str
 
 
-Maker = Callable[[np.random.Generator, Path], Case]
+Maker = Callable[[Draws, Path], Case]
 
 
-def pick(rng: np.random.Generator, items: Any) -> Any:
-    return items[int(rng.integers(len(items)))]
+def pick(rng: Draws, items: Any) -> Any:
+    return items[rng.integers(len(items))]
 
 
 def a_result_for_certify(rng, folder):
@@ -290,7 +290,35 @@ def a_usage(rng, folder):
     return Case(case[0], (case[1],), f"bisaddle {' '.join(case[0])}".encode(errors="replace").decode())
 
 
+def an_option_of_text(rng, folder):
+    """A number > 0 is asked for, and hypothesis thought of another text."""
+    name = pick(rng, ("tol", "max-seconds", "max-steps", "sigma", "tau"))
+    value = rng.value(NO_OPTION)
+    certifies = name in ("sigma", "tau") or (name == "tol" and rng.random() < 0.5)
+    command = ("certify", folder / "good.json") if certifies else ("solve", f"{folder / 'model.py'}:plain")
+    return Case((*command, f"--{name}={value}"), (name,), f"{command[0]} --{name}={value!r}")
+
+
+def a_document_of_any_kind(rng, folder):
+    path = folder / "results.json"
+    content = json.dumps(rng.value(JSON)).encode() if rng.random() < 0.5 else rng.value(st.binary(max_size=200))
+    path.write_bytes(content)
+    command = pick(rng, (("certify", path), ("report", path, "--html", folder / "p.html")))
+    return Case(command, ("results.json",), f"{command[0]} of {content[:60]!r}")
+
+
+def an_experiment_of_any_kind(rng, folder):
+    path = folder / "bad.toml"
+    text = "".join(f"{json.dumps(key)} = {json.dumps(key)}\n" for key in rng.value(st.sets(TEXT, max_size=4)))
+    content = pick(rng, (text.encode(), rng.value(st.binary(max_size=200)), rng.value(TEXT).encode()))
+    path.write_bytes(content)
+    return Case(("run", path, "--out", folder / "out"), ("bad.toml",), f"run of {content[:60]!r}")
+
+
 MAKERS: tuple[Maker, ...] = (
+    an_option_of_text,
+    a_document_of_any_kind,
+    an_experiment_of_any_kind,
     a_result_for_certify,
     runs_for_a_report,
     an_experiment,
@@ -327,12 +355,13 @@ def verdict(case: Case) -> str:
     return f"does not name {', '.join(lacking)}: {done.output}" if lacking else ""
 
 
-def main(count: int = 200, seed: int = 0, show: Callable[[str], None] = print) -> int:
+def main(count: int = 200, show: Callable[[str], None] = print) -> int:
     """Run so many malformed commands; the number of those that did not end as they should, which are shown."""
-    rng, failed, kinds = np.random.default_rng(seed), 0, Counter()
-    before = os.getcwd()
+    failed, before = 0, os.getcwd()
     os.environ.setdefault("BISADDLE_COMPILE_CACHE", "off")
-    for i in range(count):
+
+    def one(draws: Draws) -> None:
+        nonlocal failed
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made)
             (folder / "model.py").write_text(MODEL)
@@ -341,17 +370,17 @@ def main(count: int = 200, seed: int = 0, show: Callable[[str], None] = print) -
             (folder / "good.json").write_text(json.dumps(result_file(folder)))
             os.chdir(folder)
             try:
-                maker = MAKERS[i % len(MAKERS)]
-                case = maker(rng, folder)
+                case = pick(draws, MAKERS)(draws, folder)
                 found = verdict(case)
             finally:
                 os.chdir(before)
-        kinds[maker.__name__] += 1
         if found:
             failed += 1
             show(f"{case.name}: {found}")
-    show(f"{count - failed} of {count} malformed commands ended with a message that names what is wrong")
-    return failed
+
+    done = many(count, one)
+    show(f"{done - failed} of {done} malformed commands ended with a message that names what is wrong")
+    return failed + (done < count)
 
 
 if __name__ == "__main__":

@@ -84,10 +84,8 @@ SOLVE = {
     "starts": (*(value for value in NO_WHOLE if value is not None), 0, True),
     "method": (*NO_FUNCTION, bs.methods.GDA, BALL),
 }
-CERTIFY = {name: SOLVE[name] for name in ("sigma", "tau")} | {
-    "measure": NO_CHOICE,
-    "accuracy": (*NO_NUMBER, float("inf")),
-}
+GAP = {name: SOLVE[name] for name in ("sigma", "tau", "measure")}
+CERTIFY = GAP | {"accuracy": (*NO_NUMBER, float("inf"))}
 CHECK = {"directions": (*NO_WHOLE, 0, True), "seed": (*NO_WHOLE, True), "tolerance": (*NO_NUMBER, True)}
 # what a function returns that is no floating scalar, and functions that cannot be called so
 NO_SCALAR = {

@@ -214,17 +214,6 @@ def certificate(p, x, theta, y, sigma=1.0, tau=1.0):
     return ReferenceCertificate(theta, Gx, x_gap, y_gap, p.f(x, theta, y), p.f(x, theta, worst))
 
 
-def slope_along(function, x, direction, h=1e-5):
-    """Central difference."""
-    x = np.asarray(x, EXTENDED)
-    return (function(x + h * direction) - function(x - h * direction)) / (2 * h)
-
-
-def value_function(p, theta, y):
-    """x -> f(x, theta*(x), y), exactly."""
-    return lambda x: p.f(x, None if p.g_theta is None else solve_lower(p, x, theta), y)
-
-
 # -- problems, derivatives written out --------------------------------------------------------------------------------
 
 

@@ -13,6 +13,29 @@ PRODUCTS = {"opf": 2, "fp": 2, "fp_apart": 2, "morbit": 12, "morbit_60": 62}
 DATASETS = {"synthetic": "synthetic, Gaussian, noise 0.1", "mtl": "MTL: five sets", "nlsy79": "NLSY79, public version"}
 
 
+def _config(figure, method, seed):
+    divergence = 0.0 if figure == "fig1" else 0.1
+    return {
+        "radius": 5.0,
+        "ridge": 0.1,
+        "divergence": divergence,
+        "lam": [0.0, 1.0],
+        "start": "x = 0, lambda = 0.5, theta = w = 0, y = 1/T",
+        "data": {"split": "even", "standardize": ["features", "targets"], "seed": seed, "files": {}},
+        "class": "FullyProjected",
+        "step_sizes": {"gamma": 0.01, "mu": 0.02, "sigma": 50.0},
+        "nu_grid": [0.01, 0.1, 1.0],
+        "tuning": "least mean log10 gap",
+        "gap": {"sigma": 1.0, "tau": 1.0, "definition": "2.1 (LMO)"},
+        "every": 10,
+        "constants": {"mu_g": 0.1, "L_g": 2.0, "L_yy": 5 * divergence},
+        "products_per_step": float(PRODUCTS[method]),
+        "quick": False,
+        "precision": "float64",
+        "versions": {"bisaddle": "0.1.0", "jax": "0.10.2"},
+    }
+
+
 def made_run(experiment, dataset, method, nu, seed=0, tuned=True, figure="fig1", steps=1000, floor=1e-3, rate=0.6):
     """One run; the curve is a power of k down to a floor, a little rough."""
     rng = np.random.default_rng([seed, len(dataset), len(method)])
@@ -58,26 +81,6 @@ def made_run(experiment, dataset, method, nu, seed=0, tuned=True, figure="fig1",
         "measure": "lmo",
         "error_is_bound": True,
     }
-    divergence = 0.0 if figure == "fig1" else 0.1
-    config = {
-        "radius": 5.0,
-        "ridge": 0.1,
-        "divergence": divergence,
-        "lam": [0.0, 1.0],
-        "start": "x = 0, lambda = 0.5, theta = w = 0, y = 1/T",
-        "data": {"split": "even", "standardize": ["features", "targets"], "seed": seed, "files": {}},
-        "class": "FullyProjected",
-        "step_sizes": {"gamma": 0.01, "mu": 0.02, "sigma": 50.0},
-        "nu_grid": [0.01, 0.1, 1.0],
-        "tuning": "least mean log10 gap",
-        "gap": {"sigma": 1.0, "tau": 1.0, "definition": "2.1 (LMO)"},
-        "every": 10,
-        "constants": {"mu_g": 0.1, "L_g": 2.0, "L_yy": 5 * divergence},
-        "products_per_step": float(PRODUCTS[method]),
-        "quick": False,
-        "precision": "float64",
-        "versions": {"bisaddle": "0.1.0", "jax": "0.10.2"},
-    }
     return {
         "experiment": experiment,
         "dataset": dataset,
@@ -89,7 +92,7 @@ def made_run(experiment, dataset, method, nu, seed=0, tuned=True, figure="fig1",
         "seed": seed,
         "steps": steps,
         "tuned": tuned,
-        "config": config,
+        "config": _config(figure, method, seed),
         "curve": {name: column.tolist() for name, column in columns.items()},
         "final": final,
         "certificate": certificate if tuned else None,

@@ -1,5 +1,15 @@
 """A small experiment as a TOML file, with every method."""
 
+FULLY_PROJECTED = """
+method = "FullyProjected"
+mu = "nu * K^(-1/4)"
+gamma = "nu * K^(-1/2)"
+tau = 0.7
+alpha = "2 / (mu_g + L_g)"
+eta = "2 / (mu_g + L_g)"
+sigma = "1 / mu"
+"""
+
 SMALL = """
 title = "small"
 figure = "fig1"
@@ -39,14 +49,7 @@ sigma = "1 / (mu + L_yy)"
 
 [[methods]]
 key = "fp"
-method = "FullyProjected"
-mu = "nu * K^(-1/4)"
-gamma = "nu * K^(-1/2)"
-tau = 0.7
-alpha = "2 / (mu_g + L_g)"
-eta = "2 / (mu_g + L_g)"
-sigma = "1 / mu"
-
+%s
 [[methods]]
 key = "morbit"
 method = "MORBiT"
@@ -68,4 +71,4 @@ sigma = "nu * K^(-3/5)"
 key = "adaptive"
 method = "Adaptive"
 tol = 1e-5
-"""
+""".replace("%s", FULLY_PROJECTED)

@@ -1,5 +1,7 @@
 """What Adaptive remembers: places to begin from, an inverse Hessian, and what a function does not depend on."""
 
+import gc
+import tracemalloc
 from itertools import islice
 
 import jax
@@ -9,8 +11,10 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle
+from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.constants import FREE_PRODUCTS, RECALLED, RECALLED_ENTRIES
-from bisaddle.methods.adaptive.inner import Inverse, Recall
+from bisaddle.methods.adaptive.inner import Inverse, Recall, most_recalled
+from bisaddle.methods.adaptive.parts import most_pairs
 from bisaddle.oracle.depends import depends
 from bisaddle.oracle.kernels import MOST, Kernels, matrix_blocks
 from bisaddle.trees import Shape
@@ -34,10 +38,43 @@ def test_affine_theta_and_w_are_recalled_exactly_where_the_places_reach():
     np.testing.assert_allclose(recall.w_at(x, y), w, atol=1e-6)
 
 
+def test_large_x_are_held_in_few_copies(monkeypatch):
+    """What a search keeps between two steps, and the looks that a run keeps of it, in copies of x."""
+    assert most_pairs(8, 8) == const.PAIRS and most_pairs(10**6, 8) == 2
+    monkeypatch.setattr(const, "PAIR_BYTES", 0)  # as if x were larger
+    monkeypatch.setattr(const, "RECALLED_INPUTS", 0)
+    size = 50_000
+    centres = jnp.asarray(np.random.default_rng(0).normal(size=(3, size)))
+    losses = lambda x, data: jnp.mean(jnp.square(x - data), axis=1)
+    upper = lambda x, theta, y, data: y @ theta + jnp.mean(x**4)
+    lower = lambda x, theta, data: 0.5 * jnp.sum(jnp.square(theta - losses(x, data)))
+    problem = bs.Problem(upper, lower, bs.sets.Box(-1.0, 1.0), bs.sets.Simplex(), centres, bs.Constants(mu_g=1.0))
+    start = bs.Point(x=np.zeros(size), theta=np.zeros(3), y=np.full(3, 1 / 3))
+    kernels = Kernels(problem, start)
+    run = lambda: bs.methods.Adaptive(1e-12).looks(problem, kernels, *kernels.flat(start))
+    list(islice(run(), 5))  # everything is compiled
+    gc.collect()
+    on_device = lambda: sum(array.nbytes for array in jax.live_arrays())
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0] + on_device()
+        best, held = None, []
+        for look in islice(run(), 25):
+            best = look if best is None or look.gap <= best.gap else best
+            if look.state is None:  # amidst a line search, which has a direction and a trial to hold
+                continue
+            held.append((tracemalloc.get_traced_memory()[0] + on_device() - before) / (8 * size))
+    finally:
+        tracemalloc.stop()
+    assert len(held) > 5 and max(held) <= 12.5, held
+
+
 def test_one_place_and_equal_places_are_recalled_as_they_are():
     x, y, theta = np.arange(3.0), np.ones(2), np.array([1.0, 1, 1, 1, 0, 0, 0])
     recall = Recall()
-    assert Recall.fits(RECALLED_ENTRIES // RECALLED) and not Recall.fits(RECALLED_ENTRIES // RECALLED + 1)
+    most = RECALLED_ENTRIES // RECALLED
+    assert most_recalled(8, most - 8) == RECALLED and most_recalled(8, most - 7) == RECALLED - 1
+    assert most_recalled(10**6, 3) == 2 and most_recalled(8, RECALLED_ENTRIES // 2) == 1  # none is kept then
     for _ in range(RECALLED + 2):
         recall.add(x, y, theta, theta)
         np.testing.assert_array_equal(recall.theta_at(x + 1), theta)

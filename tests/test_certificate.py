@@ -158,8 +158,10 @@ def test_error_bound_holds(name, known, record):
         off = abs(reference.EXTENDED(float(given.gap)) - wanted.x_gap[measure] - wanted.y_gap)
         record("gap error / error_bound, to be at most 1", off / float(given.error_bound))
         assert off <= float(given.error_bound), (case, accuracy, measure)
-        assert given.error_is_bound is known
-        assert f"error {'bound' if known else 'estimate'}" in str(given)
+        # far from theta*(x) it is to first order only, unless f and g are seen to be quadratic in theta
+        bound = known and (accuracy <= 1e-6 or name.startswith("linear-quadratic"))
+        assert given.error_is_bound is bound
+        assert f"error {'bound' if bound else 'estimate'}" in str(given)
         if accuracy == 0:
             record("error_bound at accuracy 0, relative", given.error_bound / max(1.0, float(given.gap)))
             assert given.error_bound <= 1e-9 * max(1.0, float(given.gap))  # and is of use
@@ -280,7 +282,7 @@ def test_an_infeasible_point_is_never_within():
 def test_without_a_max_player_the_value_is_the_worst_value():
     problem, start, _ = PROBLEMS["generator, ball active"](0)
     given = certify(problem, start)
-    assert given.y_gap == 0 and given.y_violation == 0 and given.worst_value_error == 0
+    assert given.y_gap == 0 and given.y_violation == 0 and 0 < given.worst_value_error < 1e-12
     assert given.worst_value == given.value and given.gap == given.x_gap
 
 

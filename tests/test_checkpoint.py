@@ -144,10 +144,10 @@ class WithoutProjection(ConvexSet):
 def test_several_starts_go_on_together(method, copies, tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_SECONDS", 1e-4)
     problem, start = two_valleys()
-    options = {"tol": 1e-6, "max_steps": 300, "starts": 3, "key": jax.random.key(1)}
-    whole = bs.solve(problem, start, method, **options)
+    starts, options = bs.start_points(problem, start, 3, jax.random.key(1)), {"tol": 1e-6, "max_steps": 300}
+    whole = bs.solve(problem, starts, method, **options)
     kept = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_every": 0}
-    assert_same(whole, bs.solve(problem, start, method, **options, **kept))
+    assert_same(whole, bs.solve(problem, starts, method, **options, **kept))
     for copy in list(copies[:: max(len(copies) // 4, 1)]):
         assert_same(whole, bs.resume(copy, problem))
 
@@ -195,7 +195,7 @@ def test_the_last_two_are_kept_and_seconds_say_how_often(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.time, "perf_counter", lambda: clock[0])
     file = Checkpoints(tmp_path / "run.ckpt", every=60)
     problem, start = quadratic()
-    settings = checkpoint.Settings(None, 10, None, 1, True, "projection", 1.0, 1.0, False, 10)
+    settings = checkpoint.Settings(None, 10, None, 1, True, bs.Gap("projection"), False, 10)
     file.about(problem, fully_projected(), [start], settings)
     written = []
     for clock[0] in range(0, 200, 7):

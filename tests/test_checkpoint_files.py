@@ -21,7 +21,7 @@ from bisaddle.report import files
 from bisaddle.run import checkpoint, container
 from bisaddle.run.checkpoint import Checkpoints
 from bisaddle.run.plain import Absent, Reader, Writer, described, difference
-from tests import stress_files, stress_kills
+from tests import stress_disks, stress_files, stress_kills
 from tests.test_checkpoint import assert_same
 from tests.test_solve import fully_projected, quadratic
 
@@ -37,11 +37,12 @@ def again(value):
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"starts": 2, "key": jax.random.key(0)}], ids=["one start", "two"])
+@pytest.mark.parametrize("count", [None, 2], ids=["one start", "two"])
 @pytest.mark.parametrize("method", [None, fully_projected()], ids=["Adaptive", "FullyProjected"])
-def test_a_saved_result_comes_back_as_it_was(method, options, tmp_path):
+def test_a_saved_result_comes_back_as_it_was(method, count, tmp_path):
     problem, start = quadratic()
-    result = bs.solve(problem, start, method, tol=1e-5, **options)
+    start = start if count is None else bs.start_points(problem, start, count, jax.random.key(0))
+    result = bs.solve(problem, start, method, tol=1e-5)
     result.save(tmp_path / "result")
     found = bs.load_result(tmp_path / "result")
     assert str(found) == str(result) and found.seconds == result.seconds
@@ -125,8 +126,9 @@ def test_another_schema_and_another_kind_are_refused_in_words(tmp_path):
 
 
 def test_mutated_files_are_refused_with_a_reason(tmp_path):
-    found = stress_files.attack(*stress_files.samples(tmp_path), 120)
-    assert set(found) == {"refused"}, found
+    found = stress_files.attack(*stress_files.samples(tmp_path), 150)
+    good = {what for what in found if what.startswith("still good")}  # one experiment for another
+    assert set(found) - good == {"refused"} and found["refused"] > 140, found
 
 
 def test_what_is_not_a_regular_file_is_refused(tmp_path):
@@ -177,6 +179,13 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_result(tmp_path, monkeyp
     assert result.status is bs.Status.CERTIFIED
     assert sorted(left.name for left in tmp_path.iterdir()) == ["run.ckpt", "run.ckpt.previous"]
     assert_same(result, bs.resume(path, problem))
+
+
+def test_disks_that_are_really_full_and_folders_that_are_really_closed():
+    """Limits of the system itself, in a process of its own; the tests beside these make the errors up."""
+    found = stress_disks.tried()
+    assert all(outcome == "held" or outcome.startswith("not possible") for outcome in found.values()), found
+    assert found["a limit on the size of files"] == found["a device as a file"] == "held"
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):

@@ -14,8 +14,10 @@ from bisaddle.cli import reproducing
 from tests.cli_helpers import bisaddle, refused
 
 from .report_runs import made_run, made_runs, made_sensitivity
+from .small_experiment import FULLY_PROJECTED
 
-TOML = """
+TOML = (
+    """
 title = "a small comparison"
 figure = "extra"
 steps = 40
@@ -37,14 +39,9 @@ nu = [0.1, 1.0]
 [[methods]]
 key = "fp"
 label = "FP"
-method = "FullyProjected"
-mu = "nu * K^(-1/4)"
-gamma = "nu * K^(-1/2)"
-tau = 0.7
-alpha = "2 / (mu_g + L_g)"
-eta = "2 / (mu_g + L_g)"
-sigma = "1 / mu"
 """
+    + FULLY_PROJECTED
+)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def place(name, tol):
     assert kernels.heavy
     looks = bs.methods.Adaptive(tol).looks(problem, kernels, *kernels.flat(start))
     look = next(look for look in looks if look.gap <= tol)
-    return problem, Certifier(problem, kernels, "projection", 1.0, 1.0), look
+    return problem, Certifier(problem, kernels, bs.Gap("projection")), look
 
 
 @pytest.mark.parametrize("name", NAMES)

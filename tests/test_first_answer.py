@@ -89,22 +89,26 @@ def readme():
     return head, "result = bs.solve" + tail.split("\n")[0]
 
 
+# what stands after README's problem: its functions count their calls
+COUNTED = """
+calls = {"upper": 0, "lower": 0}
+
+def counted(name, function):
+    def counting(*arguments):
+        calls[name] += 1
+        return function(*arguments)
+    return counting
+
+functions = counted("upper", upper), counted("lower", lower)
+problem = bs.Problem(*functions, problem.x_set, problem.y_set, problem.data)
+"""
+
+
 @cache
 def _example():
     names = {}
-    exec(readme()[0], names)
-    calls = {}
-
-    def counted(name):
-        def function(*arguments):
-            calls[name] += 1
-            return names[name](*arguments)
-
-        return function
-
-    made = names["problem"]
-    problem = bs.Problem(counted("upper"), counted("lower"), made.x_set, made.y_set, made.data)
-    return problem, names["start"], calls
+    exec(readme()[0] + COUNTED, names)
+    return names["problem"], names["start"], names["calls"]
 
 
 def example():
@@ -118,33 +122,26 @@ def example():
 FRESH = """
 import json, sys
 import jax
-calls, events = {"upper": 0, "lower": 0}, []
 head, solve = json.load(sys.stdin)
-names = {}
+names, events = {}, []
 exec(head, names)
-bs = names["bs"]
-
-def counted(name):
-    def function(*arguments):
-        calls[name] += 1
-        return names[name](*arguments)
-    return function
-
-made = names["problem"]
-names["problem"] = bs.Problem(counted("upper"), counted("lower"), made.x_set, made.y_set, made.data)
 listen = lambda event, seconds, **about: events.append([about.get("fun_name", "?"), seconds]) if event.endswith(
     "/backend_compile_duration") else None
 jax.monitoring.register_event_duration_secs_listener(listen)
 exec(solve, names)
 result = names["result"]
-print(json.dumps([calls, events, result.status.name, result.compile_seconds]))
+print(json.dumps([names["calls"], events, result.status.name, result.compile_seconds]))
 """
 
 
 def test_the_first_solve_of_a_process_compiles_few_programs_and_traces_the_user_s_functions_seldom():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", FRESH], input=json.dumps(readme()), capture_output=True, text=True, env=environment
+        [sys.executable, "-c", FRESH],
+        input=json.dumps([readme()[0] + COUNTED, readme()[1]]),
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     calls, events, status, compile_seconds = json.loads(done.stdout)
@@ -189,7 +186,7 @@ def test_a_second_solve_with_other_numbers_compiles_nothing(compiled, method):
     steps = bs.StepSizes(alpha=0.4, eta=0.4, gamma=0.4, tau=0.6, sigma=0.9, mu=0.0)
     changed = None if method is None else bs.methods.FullyProjected(steps)
     result, second = compiled(
-        bs.solve, other, begin, changed, tol=1e-7, max_steps=20_000, max_seconds=60, sigma=0.5, tau=2.0
+        bs.solve, other, begin, changed, tol=1e-7, max_steps=20_000, max_seconds=60, measure=bs.Gap(sigma=0.5, tau=2.0)
     )
     assert result.status is bs.Status.CERTIFIED
     second.at_most(0)
@@ -201,9 +198,10 @@ def test_several_starts_compile_no_more_than_where_they_lie(compiled):
     problem, start, _ = example()
     key = jax.random.split(jax.random.key(0))[0]
     bs.solve(problem, start, tol=1e-6)
-    _, more = compiled(bs.solve, problem, start, tol=1e-6, starts=4, key=key)
+    several = lambda: bs.solve(problem, bs.start_points(problem, start, 4, key), tol=1e-6)
+    _, more = compiled(several)
     more.at_most(1)
-    _, again = compiled(bs.solve, problem, start, tol=1e-6, starts=4, key=key)
+    _, again = compiled(several)
     again.at_most(0)
 
 
@@ -326,8 +324,8 @@ def test_a_cold_problem_without_time_comes_back_with_a_certificate(method, cold,
 @pytest.mark.parametrize("method", METHODS)
 def test_several_cold_starts_without_time_come_back_with_a_certificate(method, cold):
     problem, start, _ = example()
-    options = {"tol": 1e-6, "max_seconds": 1e-6, "starts": 3, "key": jax.random.key(0)}
-    result = bs.solve(problem, start, METHODS[method], **options)
+    starts = bs.start_points(problem, start, 3, jax.random.key(0))
+    result = bs.solve(problem, starts, METHODS[method], tol=1e-6, max_seconds=1e-6)
     assert result.status is bs.Status.MAX_SECONDS
     assert len(result.starts) >= 1 and np.isfinite(result.gap)
 

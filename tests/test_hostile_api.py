@@ -11,21 +11,20 @@ import pytest
 
 import bisaddle as bs
 from tests import hostile_api
-from tests.hostile_api import point, problem, verdict
-from tests.hostile_values import BALL, CERTIFY, CHECK, NO_ARRAY, NO_DATA, NO_KEY, SOLVE
-from tests.test_validate import unchecked_types as unchecked_types  # a fixture
+from tests.hostile_api import START, point, problem, verdict
+from tests.hostile_values import BALL, CERTIFY, CHECK, GAP, NO_ARRAY, NO_DATA, NO_KEY, NO_POINT, NO_WHOLE, SOLVE
 
 
 def test_malformed_calls_are_refused_by_name():
     said = []
-    assert hostile_api.main(60, seed=1, show=said.append) == 0, "\n".join(said)
+    assert hostile_api.main(60, show=said.append) == 0, "\n".join(said)
 
 
 @pytest.mark.parametrize("name", SOLVE)
 def test_no_wrong_argument_of_solve_is_taken(name, unchecked_types):
     for value in SOLVE[name]:
         with pytest.raises(ValueError, match=name):
-            bs.solve(problem(), point(), **{"key": jax.random.key(0) if name == "starts" else None, name: value})
+            bs.solve(problem(), point(), **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -58,9 +57,28 @@ def test_data_that_are_no_numbers_are_refused_by_their_place(unchecked_types):
 def test_a_key_is_a_key(unchecked_types):
     for value in NO_KEY:
         with pytest.raises(ValueError, match=r"key must be one key of jax.random, given .*jax.random.key\(0\)"):
-            bs.solve(problem(), point(), starts=3, key=value)
+            bs.start_points(problem(), point(), 3, value)
     for key in (jax.random.key(0), jax.random.PRNGKey(0), np.zeros(2, np.uint32)):
-        assert len(bs.solve(problem(), point(), starts=3, key=key, max_steps=2).starts) == 3
+        assert len(bs.start_points(problem(), point(), 3, key)) == 3
+
+
+def test_several_starts_are_several_points_of_the_same_shapes(unchecked_types):
+    for value in (*NO_WHOLE, 0, True):
+        with pytest.raises(ValueError, match="count must be a whole number >= 1"):
+            bs.start_points(problem(), point(), value, jax.random.key(0))
+    for start in NO_POINT:
+        with pytest.raises(ValueError, match="start must be a bisaddle.Point, or a list of them, given"):
+            bs.solve(problem(), [point(), start])
+    with pytest.raises(ValueError, match="the shapes and dtypes of the first one; start 1 has others"):
+        bs.solve(problem(), [point(), point(**{name: np.float32(part) for name, part in START.items()})])
+
+
+def test_a_gap_is_refused_where_it_is_made(unchecked_types):
+    for name, values in GAP.items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"{name} of the gap must be"):
+                bs.Gap(**{name: value})
+    assert bs.Gap(sigma=np.float32(2)) == bs.Gap(None, 2.0, np.asarray(1)) and type(bs.Gap(tau=2).tau) is float
 
 
 @pytest.mark.parametrize(
@@ -102,9 +120,11 @@ def test_an_exit_of_the_user_is_left_to_them():
         bs.solve(problem(upper=leave), point())
 
 
-@pytest.mark.parametrize("call", [bs.solve, bs.certify, bs.check_derivatives])
+@pytest.mark.parametrize("call", [bs.solve, bs.certify, bs.check_derivatives, bs.hypergradient])
 def test_inside_a_transformation_the_step_of_a_method_is_named_instead(call):
-    at = lambda x: call(problem(), point(x=x))
+    """In words, and before anything is computed; a method's own init and step are for use inside jit."""
+    here = point()
+    at = lambda x: call(problem(), x, here.y, here.theta) if call is bs.hypergradient else call(problem(), point(x=x))
     x = jnp.full(2, 0.5)
     for way in (lambda: jax.jit(at)(x), lambda: jax.vmap(at)(x[None]), lambda: jax.grad(at)(x)):
         with pytest.raises(ValueError, match=f"{call.__name__} needs concrete arrays.*init and step of a method"):
@@ -122,7 +142,8 @@ def test_classes_in_the_place_of_instances_are_named(unchecked_types):
 
 def test_what_is_unusual_and_right_is_taken():
     """Numbers as NumPy and JAX have them, no limit of time as infinity, a list of numbers where a pytree is one."""
-    numbers = {"tol": np.float32(1e-3), "sigma": jnp.asarray(1.0), "tau": np.asarray(1), "max_seconds": float("inf")}
+    gap = bs.Gap(sigma=jnp.asarray(1.0), tau=np.asarray(1))
+    numbers = {"tol": np.float32(1e-3), "measure": gap, "max_seconds": float("inf")}
     assert bs.solve(problem(), point(), max_steps=np.int64(2), **numbers).steps <= 2
     result = bs.solve(problem(), point(), max_steps=2, check=False, progress=False, callback=lambda record: None)
     assert re.match("MAX_STEPS|CERTIFIED", str(result.status))

@@ -35,9 +35,10 @@ def press_during_garbage_collection():
 
 
 @pytest.mark.parametrize("method", [None, fully_projected()], ids=["Adaptive", "FullyProjected"])
-@pytest.mark.parametrize("several", [{}, {"starts": 2, "key": jax.random.key(0)}], ids=["one start", "two"])
-def test_ctrl_c_during_garbage_collection_ends_the_run(method, several):
+@pytest.mark.parametrize("count", [None, 2], ids=["one start", "two"])
+def test_ctrl_c_during_garbage_collection_ends_the_run(method, count):
     problem, start = quadratic()
+    start = start if count is None else bs.start_points(problem, start, count, jax.random.key(0))
     seen = []
 
     def callback(record):
@@ -46,7 +47,7 @@ def test_ctrl_c_during_garbage_collection_ends_the_run(method, several):
             press_during_garbage_collection()
 
     options = {"tol": None, "max_steps": 100_000, "max_seconds": 60, "every": 5, "callback": callback}
-    result = bs.solve(problem, start, method, **options, **several)
+    result = bs.solve(problem, start, method, **options)
     assert result.status is bs.Status.INTERRUPTED and 0 < result.steps < 100_000
 
 

@@ -33,9 +33,8 @@ def worst_violation(convex_set, rows):  # apart from the steps, so that it compi
 
 
 def violation(problem, pairs):
-    return max(
-        float(worst_violation(s, v)) for z in pairs for s, v in zip((problem.x_set, problem.y_set), z, strict=True)
-    )
+    sets = (problem.x_set, problem.y_set)
+    return max(float(worst_violation(a_set, v)) for z in pairs for a_set, v in zip(sets, z, strict=True))
 
 
 def trajectory(method, problem, start):
@@ -307,9 +306,8 @@ def test_frank_wolfe_reaches_1e_8_on_quadratic_saddles_over_simplices():
     for seed in range(2):
         problem, start, x, y = quadratic(seed, "simplex", "simplex")
         constants = bs.Constants(**dict(problem.constants.items()) | {"D_X": 2**0.5, "D_Y": 2**0.5})
-        point, certificate = reach(
-            bs.methods.SPFW.from_constants(constants, mu_x=1.0), problem, vertex_start(problem, start), 4_000, "lmo"
-        )
+        method, start = bs.methods.SPFW.from_constants(constants, mu_x=1.0), vertex_start(problem, start)
+        point, certificate = reach(method, problem, start, 4_000, "lmo")
         assert certificate.gap <= 1e-8
         np.testing.assert_allclose(point.x, x, atol=1e-8)
         np.testing.assert_allclose(point.y, y, atol=1e-8)

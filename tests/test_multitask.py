@@ -1,11 +1,14 @@
 """The two forms of robust multi-task regression are one problem."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
+import bisaddle as bs
 from bisaddle import oracle
 from bisaddle.apps.multitask import GramData, RowData, regression, synthetic
 from tests.registry import REGULARIZED, flat, tasks
@@ -40,6 +43,36 @@ def test_gram_and_row_forms_agree_in_values_and_derivatives(seed, divergence, re
         worst = np.max(np.abs(flat(given) - flat(wanted)) / np.maximum(1, np.abs(flat(wanted))))
         record("gram against rows, values and derivatives", worst)
         assert worst <= 1e-12
+
+
+@pytest.mark.parametrize("form", ["gram", "rows"])
+def test_derivatives_by_hand_are_those_of_f_and_g(form):
+    problem, start = regression(tasks(4, RAGGED), 2.0, 0.1, 0.3, form)
+    rng = np.random.default_rng(4)
+    point = feasible_point(problem, start, rng)
+    report = bs.check_derivatives(problem, point)
+    assert report.ok and set(report.by_hand) == set(vars(problem.derivatives)), report
+    w = jnp.asarray(rng.normal(size=start.theta.shape))
+    automatic = evaluated(replace(problem, derivatives=bs.Derivatives()), point, w)
+    for given, wanted in zip(evaluated(problem, point, w), automatic, strict=True):
+        np.testing.assert_allclose(flat(given), flat(wanted), atol=1e-12)
+
+
+def test_products_with_the_rows_read_them_twice():
+    """A product with the rows and one with their transpose: all that any derivative of the row form needs."""
+    problem, start = regression(tasks(4, RAGGED), form="rows")
+    x, theta, y = start.x, start.theta, start.y
+
+    def products(function):
+        text = jax.jit(function).lower(problem).compile().as_text()
+        return text.count(" dot(") + text.count('custom_call_target="__onednn$matmul"')
+
+    derivatives = {
+        "f": lambda p: oracle.upper_value_and_gradients(p, x, theta, y),
+        "g_theta": lambda p: oracle.lower_gradient(p, x, theta),
+        "both": lambda p: oracle.second_order_products(p, x, theta, theta),
+    }
+    assert {name: products(function) for name, function in derivatives.items()} == dict.fromkeys(derivatives, 2)
 
 
 @pytest.mark.parametrize("method_name", REGULARIZED)

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import math
 
 import jax
 import jax.flatten_util
@@ -11,8 +12,9 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle
-from bisaddle.methods import Batch, Sampler
+from bisaddle.methods import Batch, Sampler, sampler as module
 from bisaddle.methods.base import public_methods
+from bisaddle.methods.sampler import distinct_rows
 from tests.method_cases import sampled
 from tests.method_cases.runs import trajectory, unless_quick
 from tests.registry import METHODS, multitask
@@ -50,6 +52,47 @@ def _drawn(sampler, problem, point, keys):
 @jax.jit
 def _exact(problem, point):
     return _quantities(problem, problem, *point)
+
+
+def test_rows_without_replacement_are_any_subset_as_likely():
+    n, size, draws = 12, 3, 44_000
+    rows = jax.jit(jax.vmap(lambda key: distinct_rows(key, n, size)))(jax.random.split(jax.random.key(5), draws))
+    subsets, counts = np.unique(np.sort(rows, axis=1), axis=0, return_counts=True)
+    assert np.all(np.diff(subsets, axis=1) > 0) and len(subsets) == math.comb(n, size)
+    # chi square of that many equally likely outcomes: its mean and 5 standard deviations
+    freedom = len(subsets) - 1
+    assert np.sum((counts - draws / len(subsets)) ** 2) * len(subsets) / draws < freedom + 5 * np.sqrt(2 * freedom)
+    for place in range(size):  # every place in the order too
+        spread = np.bincount(rows[:, place], minlength=n) - draws / n
+        assert np.sum(spread**2) * n / draws < n - 1 + 5 * np.sqrt(2 * (n - 1))
+
+
+@pytest.mark.parametrize(("n", "size"), [(2_000, 300), (10**6, 64), (400, 399), (40, 11)])
+def test_rows_without_replacement_are_distinct(n, size):
+    rows = np.asarray(jax.jit(lambda key: distinct_rows(key, n, size))(jax.random.key(6)))
+    assert len(set(rows.tolist())) == size and rows.min() >= 0 and rows.max() < n
+
+
+def test_repeats_are_found_by_comparing_and_by_sorting(monkeypatch):
+    rows = jnp.asarray(np.random.default_rng(0).integers(0, 40, 60))
+    known = np.array([row in rows[:i] for i, row in enumerate(np.asarray(rows))])
+    np.testing.assert_array_equal(module._repeats(rows), known)
+    monkeypatch.setattr(module, "SMALL", 0)
+    np.testing.assert_array_equal(module._repeats(rows), known)
+
+
+def test_a_step_on_a_batch_never_orders_all_rows():
+    """Neither a permutation nor anything else as long as the data: no operation makes n numbers."""
+    n = 4096
+    few, many = (str(jax.make_jaxpr(lambda key, m=m: distinct_rows(key, n, m))(jax.random.key(0))) for m in (64, 2048))
+    assert f"[{n}]" not in few and f"[{n}]" in many
+
+
+def test_a_batch_takes_a_tuple_of_the_data_as_it_stands():
+    data = {"train": (np.arange(12.0).reshape(6, 2), np.arange(6.0)), "other": np.ones(3)}
+    rows, targets = Batch(lambda data: data["train"], 2).draw(jax.random.key(0), data)["train"]
+    assert rows.shape == (2, 2)
+    np.testing.assert_array_equal(rows[:, 0], 2 * targets)
 
 
 @pytest.mark.parametrize(

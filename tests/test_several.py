@@ -1,12 +1,15 @@
 """Several starts, paths, degenerate corners."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.run.starts import moved_into, start_points
+from bisaddle.run.starts import moved_into
+from tests.registry import PROBLEMS
 
 
 def two_valleys():
@@ -33,7 +36,7 @@ def valley(side):
 def test_the_lowest_worst_value_of_several_starts_is_returned_with_all_the_others():
     problem, start = two_valleys()
     alone = bs.solve(problem, start, tol=1e-8)
-    result = bs.solve(problem, start, tol=1e-8, starts=6, key=jax.random.key(1))
+    result = bs.solve(problem, bs.start_points(problem, start, 6, jax.random.key(1)), tol=1e-8)
     assert alone.status is result.status is bs.Status.CERTIFIED
     np.testing.assert_allclose(alone.certificate.worst_value, valley(1.0), atol=1e-7)
     np.testing.assert_allclose(result.certificate.worst_value, valley(-1.0), atol=1e-7)
@@ -46,7 +49,7 @@ def test_the_lowest_worst_value_of_several_starts_is_returned_with_all_the_other
 def test_a_start_among_several_goes_the_way_it_goes_alone():
     problem, start = two_valleys()
     alone = bs.solve(problem, start, tol=1e-8)
-    together = bs.solve(problem, start, tol=1e-8, starts=3, key=jax.random.key(0)).starts[0]
+    together = bs.solve(problem, bs.start_points(problem, start, 3, jax.random.key(0)), tol=1e-8).starts[0]
     assert together.steps == alone.steps
     np.testing.assert_allclose(together.x, alone.x, rtol=1e-12)
 
@@ -55,7 +58,8 @@ def test_starts_run_side_by_side_for_methods_with_even_steps():
     problem, start = two_valleys()
     method = bs.methods.FullyProjected(bs.StepSizes(gamma=1.0, tau=0.05, sigma=10.0, mu=0.1))
     alone = bs.solve(problem, start, method, tol=None, max_steps=50)
-    result = bs.solve(problem, start, method, tol=None, max_steps=50, starts=2, key=jax.random.key(0))
+    starts = bs.start_points(problem, start, 2, jax.random.key(0))
+    result = bs.solve(problem, starts, method, tol=None, max_steps=50)
     assert result.starts[0].status is bs.Status.MAX_STEPS
     np.testing.assert_allclose(result.starts[0].last.x, alone.last.x, rtol=1e-12)
     np.testing.assert_array_equal(result.starts[0].trace.k, alone.trace.k)
@@ -64,25 +68,46 @@ def test_starts_run_side_by_side_for_methods_with_even_steps():
 def test_the_starts_of_a_multi_task_problem_hold_lambda_a_half_and_nine_tenths():
     tasks = bs.apps.multitask.synthetic(rows=100, width=3, tasks=3, seed=0)
     problem, start = bs.apps.multitask.regression(tasks)
-    points = start_points(problem, start, 4, jax.random.key(0))
+    points = bs.start_points(problem, start, 4, jax.random.key(0))
     np.testing.assert_array_equal(points[0].x["lam"], np.full(3, 0.5))
     np.testing.assert_allclose(points[1].x["lam"], np.full(3, 0.9), rtol=1e-15)
     np.testing.assert_array_equal(points[1].x["x"], points[0].x["x"])
     for point in points:
         assert bool(problem.x_set.contains(point.x)) and bool(problem.y_set.contains(point.y))
     assert not np.allclose(points[2].x["lam"], points[3].x["lam"])
-    again = start_points(problem, start, 4, jax.random.key(0))
+    again = bs.start_points(problem, start, 4, jax.random.key(0))
     assert [p.x["lam"][0] for p in again] == [p.x["lam"][0] for p in points]
 
 
 def test_wrong_starts_are_refused():
     problem, start = two_valleys()
-    with pytest.raises(ValueError, match="starts must be a whole number >= 1, given 0"):
-        bs.solve(problem, start, starts=0, key=jax.random.key(0))
-    with pytest.raises(ValueError, match=r"starts=3 needs a key .* use key=jax.random.key\(0\)"):
-        bs.solve(problem, start, starts=3)
-    with pytest.raises(ValueError, match="starts must be a whole number >= 1, given None"):
-        bs.solve(problem, start, key=jax.random.key(0))
+    outside = bs.Point(jnp.array([3.0]), None, start.y)
+    with pytest.raises(ValueError, match="x is not in x_set"):
+        bs.solve(problem, [start, outside])
+    with pytest.raises(ValueError, match="start must be a bisaddle.Point, or a list of them"):
+        bs.solve(problem, [])
+    with pytest.raises(ValueError, match="start 1 has others"):
+        bs.solve(problem, [start, bs.Point(jnp.array([0.0, 0.1]), None, start.y)])
+    with pytest.raises(ValueError, match="count must be a whole number >= 1, given 0"):
+        bs.start_points(problem, start, 0, jax.random.key(0))
+
+
+def test_starts_of_the_users_own_are_run_in_their_order():
+    problem, start = two_valleys()
+    starts = [bs.Point(jnp.array([x]), None, start.y) for x in (1.2, -0.7)]
+    result = bs.solve(problem, starts, tol=1e-8)
+    values = [float(each.certificate.worst_value) for each in result.starts]
+    np.testing.assert_allclose(values, [valley(1.0), valley(-1.0)], atol=1e-7)
+    assert len(bs.solve(problem, starts[:1], tol=1e-8).starts) == 1
+
+
+def test_a_path_from_several_starts_follows_each_of_them():
+    problem, start = two_valleys()
+    starts = [bs.Point(jnp.array([x]), None, start.y) for x in (1.2, -0.7)]
+    results = bs.solve_path([problem, replace(problem, data=jnp.asarray(0.2))], starts, tol=1e-8)
+    for side in (0, 1):  # the second problem has its valleys near those of the first
+        first, second = (result.starts[side] for result in results)
+        assert abs(first.x[0] - second.x[0]) < 0.1 and second.status is bs.Status.CERTIFIED
 
 
 def ridge_path(ridge, radius=5.0):
@@ -164,3 +189,23 @@ def test_a_multiplier_on_a_constant_frees_x():
     shifted = bs.Problem(lambda x, theta, y, data: y[0] * (x[0] - 3) + y[1], None, problem.x_set, problem.y_set)
     certificate = bs.certify(shifted, bs.Point(jnp.array([1.0]), None, jnp.array([0.0, 1.0])))
     assert float(certificate.gap) == 0 and certificate.degenerate and certificate.free_parts == ("x",)
+
+
+def test_short_words_for_starts_and_for_the_step_sizes_of_the_gap():
+    problem, start, _ = PROBLEMS["CB2"](0)
+    key = jax.random.key(0)
+    short = bs.solve(problem, start, max_steps=3, starts=3, key=key, sigma=0.5, tau=2.0, measure="lmo")
+    written = bs.solve(problem, bs.start_points(problem, start, 3, key), max_steps=3, measure=bs.Gap("lmo", 0.5, 2.0))
+    assert len(short.starts) == 3 and [r.gap for r in short.starts] == [r.gap for r in written.starts]
+    assert bs.solve(problem, start, max_steps=3, starts=1).starts[0].gap > 0  # one start needs no key
+    with pytest.raises(TypeError, match="solve.. got an unexpected keyword argument 'max_step'"):
+        bs.solve(problem, start, max_step=3)
+    for wrong, words in (
+        ({"starts": 3}, "starts=3 needs a key"),
+        ({"key": key}, "starts must be a whole number"),
+        ({"measure": bs.Gap(), "sigma": 2.0}, "a Gap with step sizes of its own, given sigma"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            bs.solve(problem, start, **wrong)
+    with pytest.raises(ValueError, match="drawn around one start, given 2"):
+        bs.solve(problem, [start, start], starts=3, key=key)

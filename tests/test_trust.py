@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.certificate.noise import jitter, rounding_noise
+from bisaddle.certificate.noise import along_a_line, jitter, rounding_noise, sampled
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
 from tests.registry import PROBLEMS
@@ -148,7 +148,7 @@ def test_no_witness_where_there_is_none(name):
         m for m, oracle in (("projection", "project"), ("lmo", "lmo")) if oracle in problem.x_set.capabilities
     )
     certificate = bs.certify(problem, start, measure=measure)
-    assert certificate.lower_witness is None and certificate.upper_witness is None
+    assert certificate.lower_witness is None and certificate.upper_witness is None and certificate.mismatch == ""
 
 
 def _cancelling(x, theta, y, data):
@@ -173,17 +173,19 @@ def test_jitter_is_the_spacing_to_which_a_function_rounds(spacing):
     smooth = lambda v: np.array([np.sin(v[0]) + v[1] ** 3, np.exp(v[1]), 2 * v[0], 1.0])
     rounded = lambda v: np.append(spacing * np.round(smooth(v)[:3] / spacing), 1.0)
     at, line = np.array([0.3, -0.7]), np.array([0.66**0.5, 1.3**0.5])  # no multiples of the spacing
-    found = jitter(rounded, at, line, (3e-5, 1e-2, 3e-2), (3, 4, 5))
+    seen = lambda function: jitter(sampled(function, at, line, (3e-5, 1e-2, 3e-2), 7), (3, 4, 5))
+    found = seen(rounded)
     # uniform errors of half a spacing at most have a deviation of 0.29 of it
     assert np.all(found[:3] >= 0.03 * spacing) and np.all(found[:3] <= 2 * spacing + 1e-14) and found[3] <= 1e-15
-    assert np.all(jitter(smooth, at, line, (3e-5, 1e-2, 3e-2), (3, 4, 5)) <= 1e-14)
+    assert np.all(seen(smooth) <= 1e-14)
 
 
 def test_smooth_functions_have_no_more_than_their_rounding():
     for name in ("logistic", "Experiment 1, rows", "wavy saddle", "generator"):
         problem, start, _ = PROBLEMS[name](0)
         kernels = Kernels(problem, start)
-        noise = rounding_noise(Implicit(kernels, *kernels.flat(start)))
+        solved = Implicit(kernels, *kernels.flat(start))
+        noise = rounding_noise(solved, along_a_line(solved))
         assert max(noise) <= 1e-13, name
 
 

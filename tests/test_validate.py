@@ -5,7 +5,6 @@ import re
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -151,14 +150,6 @@ MISTAKES = {
     "NaN in x": ({}, {"x": {"x": jnp.full(3, jnp.nan), "lam": jnp.zeros(3)}}, "x must be finite at the start, given"),
     "infinity in y": ({}, {"y": jnp.full(3, jnp.inf)}, "y must be finite at the start, given NaN or infinity"),
 }
-
-
-@pytest.fixture
-def unchecked_types():
-    """Without the run-time type checks of the test suite, which would speak before the messages that users see."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def _build(changes, start_changes):
@@ -386,17 +377,3 @@ def test_step_sizes_of_another_type_are_refused(unchecked_types):
 def test_step_sizes_for_a_part_that_the_problem_has_are_missed_at_init(steps, message):
     with pytest.raises(ValueError, match=message):
         bs.methods.OneSidedProjectionFree(bs.StepSizes(gamma=0.1, **steps)).init(*_build({}, {}))
-
-
-@pytest.mark.parametrize("call", ["solve", "certify", "hypergradient", "check_derivatives"])
-def test_what_is_driven_from_the_host_refuses_traced_arrays(call):
-    """In words, and before anything is computed; a method's own init and step are for use inside jit."""
-    problem = bs.Problem(lambda x, theta, y, data: jnp.sum(x**2 * y), None, bs.sets.L2Ball(1.0), bs.sets.Box(0.0, 1.0))
-
-    def inside(x):
-        point = bs.Point(x, None, jnp.ones(2))
-        function = getattr(bs, call)
-        return function(problem, point.x, point.y) if call == "hypergradient" else function(problem, point)
-
-    with pytest.raises(ValueError, match=f"{call} needs concrete arrays.*outside"):
-        jax.jit(inside)(jnp.zeros(2))

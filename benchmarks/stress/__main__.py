@@ -20,6 +20,7 @@ SECTIONS = {
     "surroundings": ("benchmarks.stress.surroundings", 10_000_000),
     "kills": ("tests.stress_kills", 100),
     "files": ("tests.stress_files", 1000),
+    "disks": ("tests.stress_disks", 1),
     "API calls": ("tests.hostile_api", 300),
     "commands": ("tests.hostile_cli", 200),
 }

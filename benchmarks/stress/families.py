@@ -3,6 +3,7 @@
 Each is a function from a NumPy generator to an Instance; every function of x, theta and y stands at module level.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -63,8 +64,15 @@ def _start(rng: np.random.Generator, x_set: Any, y_set: Any, theta: Any, size: f
 
 
 def _finish(
-    rng: np.random.Generator, problem: bs.Problem, start: bs.Point, tols: tuple = (1e-3, 1e-4, 1e-6)
+    rng: np.random.Generator,
+    problem: bs.Problem,
+    start: bs.Point,
+    tols: tuple = (1e-3, 1e-4, 1e-6),
+    noise: float | None = 1e-12,
 ) -> Instance:
+    """noise: many times the rounding in these small functions, which is given where mu_g is: a bound is one then."""
+    if problem.constants.mu_g is not None:
+        problem = dataclasses.replace(problem, noise=noise)
     able = [m for m, oracle in (("projection", "project"), ("lmo", "lmo")) if oracle in problem.x_set.capabilities]
     return Instance(problem, start, float(rng.choice(tols)), str(rng.choice(able)))
 
@@ -128,12 +136,15 @@ def scaled(rng: np.random.Generator) -> Instance:
         data[name] = np.float64(10 ** rng.uniform(-6, 6))
     constants = _constants(rng, float(data["g_size"]) * A)
     unit = float(data["f_size"] * np.maximum(1.0, 1 / data["x_size"]))
-    return _of_quadratic(rng, data, constants, tols=(1e-3 * unit, 1e-6 * unit, 1e-6))
+    noise = 1e-12 * max(unit, float(data["g_size"] * np.maximum(1.0, 1 / data["x_size"])))
+    return _of_quadratic(rng, data, constants, tols=(1e-3 * unit, 1e-6 * unit, 1e-6), noise=noise)
 
 
 def near_singular(rng: np.random.Generator) -> Instance:
-    A = _spd(rng, THETA, 10 ** -rng.uniform(2, 15), 2.0)
-    return _of_quadratic(rng, _quadratic_data(rng, A, 0.5), _constants(rng, A))
+    least = 10 ** -rng.uniform(2, 15)
+    A = _spd(rng, THETA, least, 2.0)
+    # theta and w are as large as 1 / least
+    return _of_quadratic(rng, _quadratic_data(rng, A, 0.5), _constants(rng, A), noise=1e-12 / least)
 
 
 def indefinite(rng: np.random.Generator) -> Instance:
@@ -148,7 +159,7 @@ def indefinite(rng: np.random.Generator) -> Instance:
     data = _quadratic_data(rng, _turned(basis, values), 0.5)
     data["P"], data["B"] = data["P"] / m**0.5, data["B"] / m**0.5
     claimed = bs.Constants(mu_g=0.4, L_g=4.0) if rng.random() < 0.5 else None
-    return _of_quadratic(rng, data, claimed)
+    return _of_quadratic(rng, data, claimed, noise=None)
 
 
 def nonconcave(rng: np.random.Generator) -> Instance:
@@ -239,7 +250,8 @@ def single_precision(rng: np.random.Generator) -> Instance:
     old = wide.problem
     known = old.constants.mu_g
     constants = None if known is None else bs.Constants(mu_g=float(known) * (1 - 1e-5))  # of the rounded data too
-    problem = bs.Problem(old.upper, old.lower, old.x_set, old.y_set, narrow(old.data), constants)
+    noise = None if constants is None else 1e-4
+    problem = bs.Problem(old.upper, old.lower, old.x_set, old.y_set, narrow(old.data), constants, noise=noise)
     start = bs.Point(*(narrow(part) for part in (wide.start.x, wide.start.theta, wide.start.y)))
     return Instance(problem, start, float(rng.choice([1e-1, 1e-2, 1e-3])), wide.measure)
 

@@ -29,8 +29,8 @@ class Tally:
         statuses = ", ".join(f"{count} {status}" for status, count in self.statuses.most_common())
         held = lambda kind: f"{self.bounds[kind, True]} of {self.bounds[kind, True] + self.bounds[kind, False]}"
         return (
-            f"{statuses}; error bound held {held('bound')}, estimate {held('estimate')}; {len(self.failures)} failures"
-            f" ({self.seconds:.0f} s)"
+            f"{statuses}; error bound held {held('bound')}, estimate {held('estimate')}, worst value {held('worst')}; "
+            f"{len(self.failures)} failures ({self.seconds:.0f} s)"
         )
 
 
@@ -57,6 +57,15 @@ def bound_holds(certificate: Any, audit: Any) -> bool | None:
     return bool(abs(certificate.gap - audit.gap) <= certificate.error_bound + audit.uncertainty)
 
 
+def worst_holds(certificate: Any, audit: Any) -> bool | None:
+    """Whether the worst value is within its error of the audit's, where it is called a bound of a concave f."""
+    if not (certificate.error_is_bound and audit.sound and np.isfinite(audit.worst_value)):
+        return None
+    # the audit climbs from several starts, up to a gradient that is nothing beside the value
+    unsure = 1e-9 * max(1.0, abs(audit.worst_value)) + audit.uncertainty
+    return bool(abs(certificate.worst_value - audit.worst_value) <= certificate.worst_value_error + unsure)
+
+
 def try_one(instance: Instance, tally: Tally, name: str) -> None:
     problem, start, tol, measure = instance
     began = time.perf_counter()
@@ -75,6 +84,11 @@ def try_one(instance: Instance, tally: Tally, name: str) -> None:
         tally.failures.append(f"{name}: no status, {result.status!r}")
     if str(result.status) == "CERTIFIED" and (reason := why_false(audit, tol)):
         tally.failures.append(f"{name}: false CERTIFIED, {reason}")
+    if (worst := worst_holds(result.certificate, audit)) is not None:
+        tally.bounds["worst", worst] += 1
+        if not worst:
+            off, admitted = result.certificate.worst_value - audit.worst_value, result.certificate.worst_value_error
+            tally.failures.append(f"{name}: the worst value is off by {off:.2g}, {admitted:.2g} is admitted")
     holds = bound_holds(result.certificate, audit)
     if holds is None:
         return
@@ -96,13 +110,16 @@ def run_family(name: str, count: int, seed: int = 0) -> Tally:
 
 def main(count: int) -> int:
     """count problems, a tenth of each family; the number of failures."""
-    failures = 0
+    failures, bounds = 0, Counter()
     for name in FAMILIES:
         tally = run_family(name, count // len(FAMILIES))
+        bounds.update(tally.bounds)
         print(f"  {name:14} {tally}", flush=True)
         for failure, times in summary(tally.failures):
             print(f"      {times} x {failure}")
         failures += len(tally.failures)
+    for kind, what in (("bound", "error bounds that are called bounds"), ("worst", "worst values with such a bound")):
+        print(f"  {what}: {bounds[kind, True]} of {bounds[kind, True] + bounds[kind, False]} held", flush=True)
     return failures
 
 

@@ -1,5 +1,8 @@
-"""Robust multi-task regression, which does well on the worst task (the paper's Experiments 1 and 2)."""
+"""Robust multi-task learning, which does well on the worst task: regression (the paper's Experiments 1 and 2), and
+logistic, softmax and Poisson heads.
+"""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -7,8 +10,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from bisaddle.apps.multitask_heads import logistic as logistic, poisson as poisson, softmax as softmax
+from bisaddle.apps.tasks import (
+    Shared,
+    Weights,
+    blend,
+    check_tasks,
+    common,
+    device,
+    diameter,
+    gathered,
+    largest,
+    of_distributions,
+    padded,
+    penalties,
+    require_word,
+    shared_part,
+    uniform_penalty,
+    weight_set,
+)
 from bisaddle.problem import Constants, Derivatives, Point, Problem
-from bisaddle.sets import Box, L1Ball, Product, Simplex
+from bisaddle.sets import Box, ConvexSet, L1Ball, Product
 from bisaddle.trees import Number
 
 
@@ -30,6 +52,16 @@ class GramData(NamedTuple):
     def valid_losses(self, v: Array) -> Array:
         return _gram_losses(v, self.valid_gram, self.valid_cross, self.valid_square)
 
+    def train_slopes(self, v: Array) -> Array:
+        return _times(self.train_gram, v) - self.train_cross
+
+    def valid_slopes(self, v: Array) -> Array:
+        return _times(self.valid_gram, v) - self.valid_cross
+
+    def train_products(self, w: Array) -> tuple[Array, Array]:
+        """H w and <c, w> of every task."""
+        return _times(self.train_gram, w), jnp.sum(self.train_cross * w, axis=1)
+
 
 class RowData(NamedTuple):
     """The rows themselves, every task padded with zero rows to the same length; counts are the true numbers of rows."""
@@ -49,9 +81,30 @@ class RowData(NamedTuple):
     def valid_losses(self, v: Array) -> Array:
         return _row_losses(v, self.valid_rows, self.valid_targets, self.valid_counts)
 
+    def train_slopes(self, v: Array) -> Array:
+        return _row_slopes(v, self.train_rows, self.train_targets, self.train_counts)
+
+    def valid_slopes(self, v: Array) -> Array:
+        return _row_slopes(v, self.valid_rows, self.valid_targets, self.valid_counts)
+
+    def train_products(self, w: Array) -> tuple[Array, Array]:
+        """A'A w / n and <b, A w> / n of every task, from one A w."""
+        image = _predicted(self.train_rows, w)
+        products = _summed_rows(self.train_rows, image) / self.train_counts[:, None]
+        return products, jnp.sum(self.train_targets * image, axis=1) / self.train_counts
+
 
 def regression(
-    tasks: Sequence[tuple], radius: Number = 5.0, ridge: Number = 0.1, divergence: Number = 0.0, form: str = "auto"
+    tasks: Sequence[tuple],
+    radius: Number = 5.0,
+    ridge: Number = 0.1,
+    divergence: Number = 0.0,
+    form: str = "auto",
+    *,
+    shared: str = "vector",
+    x_set: ConvexSet | None = None,
+    weights: Weights = "simplex",
+    missing: str = "refuse",
 ) -> tuple[Problem, Point]:
     """Robust multi-task linear regression  [AYH25, section 6].
 
@@ -61,40 +114,62 @@ def regression(
         l_i(v) = |A_i v - b_i|^2 / (2 n_i)
 
     divergence = 0 is Experiment 1, > 0 Experiment 2 (without its constant). tasks: a list of
-    (A_train, b_train, A_valid, b_valid), each A with d columns and any number of rows.
-    form: "gram" costs d^2 per task and step, with derivatives by hand; "rows" costs n d, with automatic derivatives;
-    "auto" takes "gram" when n > d. Returns the problem, with all its constants, and the start
+    (A_train, b_train, A_valid, b_valid), each A with d columns and any number of rows; missing="ignore" leaves out rows
+    whose target is NaN.
+    form: "gram" costs d^2 per task and product; "rows" costs n d, read twice; "auto" takes "gram" when n > d. Both have
+    derivatives by hand.
+    shared: "vector", one x for all tasks, or "matrix", a row of x for each task, the matrix in a nuclear-norm ball of
+    this radius: low rank. x_set: another set for x. weights: the set of y (apps.tasks.weight_set).
+    Returns the problem, with all its constants, and the start
     x = 0, lam = 1/2, theta = 0, y uniform. The constants that depend on theta hold for |theta_i| <= r_i, a ball that
     theta*(x) and every run from this start with alpha <= 2 / (mu_g + L_g) stay in.
     """
-    tasks = [_check_task(i, task) for i, task in enumerate(tasks)]
-    if not tasks:
-        raise ValueError("regression needs at least one task (A_train, b_train, A_valid, b_valid), given none")
-    widths = sorted({array.shape[1] for task in tasks for array in (task[0], task[2])})
-    if len(widths) > 1:
-        raise ValueError(f"all tasks need the same number of columns, given {widths}; pad the narrow ones with zeros")
-    if not (np.isfinite(ridge) and ridge > 0):
-        raise ValueError(f"ridge must be finite and > 0 (it makes the lower level strongly convex), given {ridge}")
-    if not (np.isfinite(divergence) and divergence >= 0):
-        raise ValueError(f"divergence must be finite and >= 0, given {divergence}")
-    if form not in ("auto", "gram", "rows"):
-        raise ValueError(f'form must be "auto", "gram" or "rows", given {form!r}')
-    T, d = len(tasks), widths[0]
+    tasks = check_tasks("regression", tasks, missing)
+    require_word("form", form, ("auto", "gram", "rows"))
+    T, d = len(tasks), tasks[0][0].shape[1]
     if form == "auto":
         form = "gram" if max(len(task[0]) for task in tasks) > d else "rows"
-    scalars = (jnp.asarray(float(ridge)), jnp.asarray(float(divergence)))
     training = [(A, b) for A, b, _, _ in tasks]
     validation = [(A, b) for _, _, A, b in tasks]
-    X, Y = Product({"x": L1Ball(radius), "lam": Box(0.0, 1.0)}), Simplex()
-    constants = _constants(training, validation, float(radius), float(ridge), float(divergence))
-    if form == "gram":
-        data = GramData(*_gram(training), *_gram(validation), *scalars)
-        by_hand = Derivatives(_f_x, _f_theta, _f_y, _g_theta, _g_theta_theta, _g_theta_x)
-    else:
-        data, by_hand = RowData(*_rows(training), *_rows(validation), *scalars), None
+    ridge, divergence = penalties(ridge, divergence)
+    part = shared_part(shared, x_set, radius, T, (d,))
+    moments = _gram if form == "gram" else _rows
+    parts = map(device, (*moments(training), *moments(validation), ridge, divergence))
+    data = GramData(*parts) if form == "gram" else RowData(*parts)
+    norm, h = np.linalg.norm, np.array([largest(A) for A, _ in training])
+    columns = np.array([np.max(norm(A, axis=0)) / len(A) ** 0.5 for A, _ in training])  # |A x| <= columns sqrt(n) |x|_1
+    sizes = Sizes(
+        h,
+        part.reach * (np.sqrt(h) * columns if isinstance(part.x_set, L1Ball) else h),
+        np.array([norm(A.T @ b / len(A)) for A, b in training]),
+        np.array([largest(A) for A, _ in validation]),
+        np.array([norm(A.T @ b / len(A)) for A, b in validation]),
+    )
+    return quadratic(data, part, weights, sizes)
+
+
+class Sizes(NamedTuple):
+    """Of every task: |H|, a bound on |H x|, |c|, all of training rows; |H| and |c| of validation rows."""
+
+    curvature: np.ndarray
+    shift: np.ndarray
+    cross: np.ndarray
+    valid_curvature: np.ndarray
+    valid_cross: np.ndarray
+
+
+def quadratic(data: "GramData | RowData", part: Shared, weights: Weights, sizes: Sizes) -> tuple[Problem, Point]:
+    """The problem of `regression` for losses that are quadratic in theta, from their moments or their rows."""
+    T, d = len(sizes.curvature), data[0].shape[-1]
+    Y = weight_set(weights, T)
+    constants = _constants(sizes, part, float(data.ridge), float(data.divergence), diameter(Y, (T,)))
+    if not of_distributions(Y):  # these hold for weights of at most 1
+        constants = dataclasses.replace(constants, L_thetatheta=None, C_theta=None)
+    X = Product({"x": part.x_set, "lam": Box(0.0, 1.0)})
+    by_hand = Derivatives(_f_x, _f_theta, _f_y, _g_theta, _g_theta_theta, _g_theta_x)
     problem = Problem(_upper, _lower, X, Y, data, constants=constants, derivatives=by_hand)
-    start = Point(x={"x": jnp.zeros(d), "lam": jnp.full(T, 0.5)}, theta=jnp.zeros((T, d)), y=jnp.full(T, 1.0 / T))
-    return problem, start
+    x = {"x": part.start, "lam": np.full(T, 0.5)}
+    return problem, Point(x=x, theta=np.zeros((T, d)), y=np.full(T, 1.0 / T))
 
 
 def synthetic(rows: int = 5000, width: int = 100, tasks: int = 5, noise: Number = 0.1, seed: int = 0) -> list[tuple]:
@@ -111,36 +186,21 @@ def synthetic(rows: int = 5000, width: int = 100, tasks: int = 5, noise: Number 
     return made
 
 
-def _check_task(i: int, task: tuple) -> tuple[np.ndarray, ...]:
-    if len(task) != 4:
-        raise ValueError(f"task {i} must be (A_train, b_train, A_valid, b_valid), given {len(task)} items")
-    arrays = tuple(np.asarray(array, dtype=np.float64) for array in task)
-    for kind, A, b in (("train", arrays[0], arrays[1]), ("valid", arrays[2], arrays[3])):
-        if A.ndim != 2 or b.shape != A.shape[:1] or A.size == 0:
-            raise ValueError(f"task {i}: A_{kind} (n, d) and b_{kind} (n,) are needed, given {A.shape} and {b.shape}")
-        if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
-            raise ValueError(f"task {i}: A_{kind} and b_{kind} must be finite, given NaN or infinity")
-    return arrays
-
-
-def _constants(training: list, validation: list, radius: float, ridge: float, divergence: float) -> Constants:
+def _constants(sizes: Sizes, part: Shared, ridge: float, divergence: float, D_Y: float) -> Constants:
     """Exact mu_g, L_g, L_yy, mu_y and diameters; for the others upper bounds by norms, block by block.
 
     g_theta_i = lam (H (lam theta + (1 - lam) x) - c) + ridge theta,     |H| = h,     |Hx| <= q
     r_i = max_lam lam ((1 - lam) q + |c|) / ridge:     |theta_i| <= r_i goes on to hold after a step of theta
     """
-    T, norm = len(training), np.linalg.norm
-    h = np.array([_largest(A) for A, _ in training])
-    q = radius * np.sqrt(h) * [np.max(norm(A, axis=0)) / len(A) ** 0.5 for A, _ in training]
-    c = np.array([norm(A.T @ b / len(A)) for A, b in training])
+    h, q, c, v, valid_c = sizes
+    T, norm = len(h), np.linalg.norm
     lam = np.minimum(1, (q + c) / np.maximum(2 * q, np.finfo(float).tiny))
     r = lam * ((1 - lam) * q + c) / ridge
-    v = np.array([_largest(A) for A, _ in validation])
-    slope = float(np.max(v * r + [norm(A.T @ b / len(A)) for A, b in validation]))  # of one validation loss in theta_i
+    slope = float(np.max(v * r + valid_c))  # of one validation loss in theta_i
     along_lam = np.max(2 * h * r + q + c)
-    twist = float(np.max(h * np.maximum(np.hypot(1 + 2 * r + 2 * radius, 1), 2)))
+    twist = float(np.max(h * np.maximum(np.hypot(1 + 2 * r + 2 * part.reach, 1), 2)))
     exact = {"mu_g": ridge, "L_g": float(np.max(h)) + ridge, "L_yy": divergence * T, "mu_y": divergence * T}
-    exact |= {"D_X": float(np.hypot(2 * radius, T**0.5)), "D_Y": 2**0.5 if T > 1 else 0.0}
+    exact |= {"D_X": float(np.hypot(part.diameter, T**0.5)), "D_Y": D_Y}
     exact |= {"L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0}
     exact |= {"L_thetatheta": float(np.max(v)), "L_thetay": slope, "L_ytheta": slope, "C_theta": slope}
     exact |= {"C_thetax": float(np.hypot(norm(h) / 4, along_lam)), "L_g_thetax": twist}
@@ -148,33 +208,15 @@ def _constants(training: list, validation: list, radius: float, ridge: float, di
     return Constants(**exact, origin=tuple((name, "exact") for name in exact))
 
 
-def _largest(A: np.ndarray) -> float:
-    """The largest eigenvalue of A'A / n, from the smaller of A'A and AA': a singular value of A costs far more."""
-    return float(np.linalg.eigvalsh(A.T @ A if A.shape[1] <= len(A) else A @ A.T)[-1]) / len(A)
-
-
-def _gram(pairs: list) -> tuple[Array, Array, Array]:
-    stacked = zip(*((A.T @ A / len(A), A.T @ b / len(A), b @ b / len(A)) for A, b in pairs), strict=True)
-    gram, cross, square = (jnp.asarray(np.stack(parts)) for parts in stacked)
+def _gram(pairs: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    moments = zip(*((A.T @ A / len(A), A.T @ b / len(A), b @ b / len(A)) for A, b in pairs), strict=True)
+    gram, cross, square = (np.stack(parts) for parts in moments)
     return gram, cross, square
 
 
-def _rows(pairs: list) -> tuple[Array, Array, Array]:
-    longest = max(len(A) for A, _ in pairs)
-    rows = np.stack([np.pad(A, ((0, longest - len(A)), (0, 0))) for A, _ in pairs])
-    targets = np.stack([np.pad(b, (0, longest - len(b))) for _, b in pairs])
-    return jnp.asarray(rows), jnp.asarray(targets), jnp.asarray(np.array([float(len(A)) for A, _ in pairs]))
-
-
-def _penalty(y, data):
-    T = y.size
-    return data.divergence / T * 0.5 * jnp.sum(jnp.square(T * y - 1))
-
-
-def _blend(x, theta):
-    """lam_i theta_i + (1 - lam_i) x, a row per task"""
-    lam = x["lam"][:, None]
-    return lam * theta + (1 - lam) * x["x"]
+def _rows(pairs: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    features, targets = zip(*pairs, strict=True)
+    return padded(features), padded(targets), np.array([float(len(A)) for A in features])
 
 
 def _times(gram, v):
@@ -182,8 +224,23 @@ def _times(gram, v):
     return jnp.einsum("tj,tji->ti", v, gram)
 
 
+def _predicted(rows, v):
+    return jnp.einsum("tnd,td->tn", rows, v)
+
+
+def _summed_rows(rows, weights):
+    """sum_n weights_n rows_n of every task"""
+    # beside a row of zeros XLA takes a product of matrices, in half the time of its product of a vector and a matrix
+    pair = jnp.stack([weights, jnp.zeros_like(weights)], axis=1)
+    return jnp.einsum("tkn,tnd->tkd", pair, rows)[:, 0]
+
+
 def _row_losses(v, rows, targets, counts):
-    return 0.5 * jnp.sum(jnp.square(jnp.einsum("tnd,td->tn", rows, v) - targets), axis=1) / counts
+    return 0.5 * jnp.sum(jnp.square(_predicted(rows, v) - targets), axis=1) / counts
+
+
+def _row_slopes(v, rows, targets, counts):
+    return _summed_rows(rows, _predicted(rows, v) - targets) / counts[:, None]
 
 
 def _gram_losses(v, gram, cross, square):
@@ -191,11 +248,11 @@ def _gram_losses(v, gram, cross, square):
 
 
 def _upper(x, theta, y, data):
-    return jnp.sum(y * data.valid_losses(theta)) - _penalty(y, data)
+    return jnp.sum(y * data.valid_losses(theta)) - uniform_penalty(y, data.divergence)
 
 
 def _lower(x, theta, data):
-    return jnp.sum(data.train_losses(_blend(x, theta))) + 0.5 * data.ridge * jnp.sum(jnp.square(theta))
+    return jnp.sum(data.train_losses(blend(x, theta))) + 0.5 * data.ridge * jnp.sum(jnp.square(theta))
 
 
 def _f_x(x, theta, y, data):
@@ -203,28 +260,25 @@ def _f_x(x, theta, y, data):
 
 
 def _f_theta(x, theta, y, data):
-    return y[:, None] * (_times(data.valid_gram, theta) - data.valid_cross)
+    return y[:, None] * data.valid_slopes(theta)
 
 
 def _f_y(x, theta, y, data):
     return data.valid_losses(theta) - data.divergence * (y.size * y - 1)
 
 
-def _residual(x, theta, data):
-    return _times(data.train_gram, _blend(x, theta)) - data.train_cross
-
-
 def _g_theta(x, theta, data):
-    return x["lam"][:, None] * _residual(x, theta, data) + data.ridge * theta
+    return x["lam"][:, None] * data.train_slopes(blend(x, theta)) + data.ridge * theta
 
 
 def _g_theta_theta(x, theta, w, data):
-    return jnp.square(x["lam"])[:, None] * _times(data.train_gram, w) + data.ridge * w
+    return jnp.square(x["lam"])[:, None] * data.train_products(w)[0] + data.ridge * w
 
 
 def _g_theta_x(x, theta, w, data):
     lam = x["lam"][:, None]
-    gram_w = _times(data.train_gram, w)
-    along_x = jnp.sum(lam * (1 - lam) * gram_w, axis=0)
-    along_lam = jnp.sum(_residual(x, theta, data) * w + lam * (theta - x["x"]) * gram_w, axis=1)
+    # the residual enters only as <H v - c, w> = <v, H w> - <c, w>: the product of the Hessian is all that is needed
+    product, along_targets = data.train_products(w)
+    along_x = gathered(x, lam * (1 - lam) * product)
+    along_lam = jnp.sum((blend(x, theta) + lam * (theta - common(x, theta))) * product, axis=1) - along_targets
     return {"x": along_x, "lam": along_lam}

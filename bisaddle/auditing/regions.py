@@ -93,7 +93,8 @@ def _vectors(project: Callable, lmo: Callable) -> Callable[[Any, Any], Region]:
     """project and lmo: functions of (set, vector)."""
 
     def make(a_set: Any, value: Any) -> Region:
-        shape = np.shape(value)
+        # a pytree that the set takes as one vector is flat here already
+        shape = np.shape(value) if hasattr(value, "shape") else (sum(map(np.size, jax.tree.leaves(value))),)
         axes = range(len(shape)) if a_set.axis is None else np.atleast_1d(a_set.axis) % len(shape)
         places = np.arange(int(np.prod(shape))).reshape(shape)
         others = [a for a in range(len(shape)) if a not in set(axes)]

@@ -46,7 +46,7 @@ def sensitivity(solved: Implicit, mu_g: float | None, matrices: bool, passes: in
     """For theta and w that solve their equations up to residuals.
 
         delta = Hess^-1 g_theta to first order, theta - theta*;     J = d/dtheta (Gx, linear residual, Gy) at fixed w
-        Gy - grad_y L = J_y delta,      Gx - grad_x L = J_x delta + g_theta_x Hess^-1 (J_r delta + linear residual)
+        Gy - grad_y L = J_y delta,      Gx - grad_x L = J_x delta - g_theta_x Hess^-1 (J_r delta - linear residual)
 
     matrices: the norms of these two maps are taken as they stand, from their matrices; else they are bounded by |J|,
     |g_theta_x| and 1 / mu_g, which may be far more. mu_g: None where it is not known. passes: of the power iterations
@@ -94,7 +94,7 @@ def _through(J: Vector, inverse: Vector, cross: Vector, x_size: int) -> Vector:
     moved = inverse @ J
     size = len(inverse)
     G, r, f_y = moved[:, :x_size], moved[:, x_size : x_size + size], moved[:, x_size + size :]
-    return np.concatenate([G + (r @ inverse) @ cross, f_y], axis=1)
+    return np.concatenate([G - (r @ inverse) @ cross, f_y], axis=1)
 
 
 def _matrix_norm(rows: Vector) -> float:
@@ -106,8 +106,8 @@ def _matrix_norm(rows: Vector) -> float:
 
 def worst_value(
     kernels: Kernels, y_set: FlatSet, x: Vector, theta: Vector, y: Vector, here: Upper, accuracy: float = 0.0
-) -> tuple[float, float]:
-    """max over Y of f(x, theta, .) - h, and an upper bound on what the number given still lacks; here: f at y.
+) -> tuple[float, float, float]:
+    """max over Y of f(x, theta, .) - h, what the number given may still lack, and |f_theta| there; here: f at y.
 
     Accelerated projected (proximal) ascent with a curvature search and restarts, all decided by gradients of f, and
     stopped by y_set.best_response: the Frank-Wolfe gap, or max_s <f_y, s - y> + h(y) - h(s), which bounds the rest
@@ -154,7 +154,16 @@ def worst_value(
         best, previous, momentum = moved, best, 1.0 if overshot else next_momentum
         rest, _ = y_set.best_response(best, at.f_y)
     # the point's own y may be higher still if f is not concave
-    return float(np.maximum(value(best, at), own)), rest
+    rest = max(rest, 0.0) + _response_error(y_set, best, at.f_y)
+    return float(np.maximum(value(best, at), own)), rest, norm(at.f_theta)
+
+
+def _response_error(y_set: FlatSet, y: Vector, gradient: Vector) -> float:
+    """What the oracle behind a best response may have left out of the rest."""
+    vertex = y_set.best_response(y, gradient)[1]
+    if "lmo" in y_set.capabilities:
+        return y_set.lmo_error(-gradient, vertex)
+    return norm(gradient) * y_set.project_error(vertex, vertex)
 
 
 def free_parts(kernels: Kernels, x: Vector, theta: Vector, y: Vector, Gx: Vector, in_corner: bool) -> tuple[str, ...]:

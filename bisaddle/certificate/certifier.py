@@ -1,6 +1,6 @@
 """certify(problem, point): how stationary a point is, trusting nothing but the problem."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.certificate.bounds import Sensitivity, can_have_matrices, free_parts, sensitivity, worst_value
-from bisaddle.certificate.noise import Noise, rounding_noise
+from bisaddle.certificate.consistency import ENOUGH, mismatch
+from bisaddle.certificate.noise import Noise, along_a_line, rounding_noise
 from bisaddle.certificate.witnesses import Witness, lower_witness, upper_witness
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
@@ -19,10 +20,10 @@ from bisaddle.oracle.validate import (
     require_oracle,
     require_positive,
 )
-from bisaddle.problem import Point, Problem
+from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import on_device, one_blas_thread
-from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.flat import FlatSet
+from bisaddle.sets.flat_base import length
 from bisaddle.showing import Shown, card
 from bisaddle.trees import Number
 
@@ -42,15 +43,17 @@ class Certificate(Shown):
     gap            x_gap + y_gap: the point is eps-stationary if gap <= eps
     value          f(x, theta*(x), y)                      (f - h where y_set has a penalty h)
     worst_value    max_{y in Y} f(x, theta*(x), y), or of f - h; for f concave in y, and only then, the true maximum is
-                   at most worst_value_error higher
+                   within worst_value_error of it
     lower_error    |theta - theta*(x)|
     theta, w       theta*(x) and v(x, y) = Hess^-1 f_theta, as solved here
     error_bound    how far gap can be from its exact value: residuals left in the two solves, rounding, what the oracles
                    of the sets are off by, what a point outside its set hides
-    error_is_bound True if all it rests on is known: mu_g and Problem.noise were given, and the sets know their errors.
-                   If False, mu_g or the rounding inside f and g were estimated, and error_bound is an estimate too
+    error_is_bound True if all it rests on is known: mu_g and Problem.noise were given, the sets know their errors, and
+                   second derivatives are the same from the theta found to theta*(x). If False, error_bound and
+                   worst_value_error are estimates
     lower_witness  a direction of theta along which g is not strongly convex, or less so than the mu_g given; or None
     upper_witness  a direction of y along which f is not concave, or None. With a witness nothing is certified
+    mismatch       what speaks against the derivatives of f and g at the point, in words. Nothing is certified with it
     x_violation, y_violation          distances of x and y from their sets
     lower_residual, linear_residual   |g_theta| and |g_theta_theta w - f_theta|, what the two solves have left
     x_gradient     grad_x L = f_x - g_theta_x v
@@ -79,6 +82,7 @@ class Certificate(Shown):
     free_parts: tuple[str, ...] = eqx.field(static=True, default=())
     lower_witness: Witness | None = None
     upper_witness: Witness | None = None
+    mismatch: str = eqx.field(static=True, default="")
 
     @property
     def degenerate(self) -> bool:
@@ -94,7 +98,7 @@ class Certificate(Shown):
 
     def within(self, tol: Number) -> bool:
         """Whether the exact gap is at most tol, error bound included, at a feasible point of a problem of its class."""
-        sound = self.lower_witness is None and self.upper_witness is None
+        sound = self.lower_witness is None and self.upper_witness is None and not self.mismatch
         return bool(sound and self.gap + self.error_bound <= tol and self.violation <= tol)
 
     def shown_fields(self) -> dict[str, Any]:
@@ -126,9 +130,9 @@ class Certificate(Shown):
 
     @property
     def refutation(self) -> str:
-        """What the witnesses say of the problem, in words; nothing without one."""
+        """What speaks against the problem, in words: its derivatives, or else the witnesses; nothing without these."""
         found = ((self.lower_witness, "g", "theta", "lower"), (self.upper_witness, "f", "y", "upper"))
-        return "; ".join(
+        return self.mismatch or "; ".join(
             f"{witness.needed}, but along a direction of {variable} the curvature of {function} is "
             f"{witness.curvature:.6g} (certificate.{level}_witness)"
             for witness, function, variable, level in found
@@ -150,57 +154,68 @@ class Certificate(Shown):
         )
 
 
+@dataclass(frozen=True)
+class Gap:
+    """What is measured at a point: a measure of stationarity, and the step sizes inside it.
+
+    measure: "lmo" is Definition 2.1 of [AYH25], "projection" Definition 2.2; "mixed" is for a Product in which some
+    blocks have only a projection and others only an LMO. None: "projection" if x_set has one, else "lmo", else "mixed".
+    sigma, tau: the step sizes in y and in x.
+    """
+
+    measure: str | None = None
+    sigma: Number = 1.0
+    tau: Number = 1.0
+
+    def __post_init__(self):
+        if self.measure is not None and (not isinstance(self.measure, str) or self.measure not in MEASURES):
+            raise ValueError(f'measure of the gap must be "projection", "lmo" or "mixed", given {self.measure!r}')
+        for name in ("sigma", "tau"):
+            object.__setattr__(self, name, require_positive(f"{name} of the gap", getattr(self, name)))
+
+    @classmethod
+    def of(cls, given: "Gap | str | None", problem: Problem) -> "Gap":
+        """As given, or of the measure that is named, for this problem; ValueError if its sets lack an oracle for it."""
+        if not (given is None or isinstance(given, Gap | str)):
+            raise ValueError(f'measure must be a name or a bisaddle.Gap, given {described(given)}; use measure="lmo"')
+        gap = given if isinstance(given, Gap) else cls(given)
+        able = problem.x_set.capabilities
+        natural = "projection" if "project" in able else "lmo" if "lmo" in able else "mixed"
+        measure = gap.measure or natural
+        if measure != "mixed":
+            oracle_name = {"projection": "project", "lmo": "lmo"}[measure]
+            require_oracle(problem.x_set, oracle_name, f'measure="{measure}"', "x", f'use measure="{natural}"')
+        if problem.y_set is not None:
+            require_oracle(problem.y_set, "project", "the y gap", "y", "use a y_set with a projection")
+        return replace(gap, measure=measure)
+
+
 def certify(
     problem: Problem,
     point: Point,
     *,
-    measure: str = "projection",
+    measure: str | None = "projection",
     sigma: Number = 1.0,
     tau: Number = 1.0,
     accuracy: Number = 0.0,
 ) -> Certificate:
     """The stationarity gap of (x, y), with a bound on its error.
 
-    measure: "lmo" is Definition 2.1 of [AYH25], "projection" Definition 2.2; "mixed" is for a Product in which some
-    blocks have only a projection and others only an LMO. sigma, tau: the step sizes inside the gap.
+    measure, sigma, tau: what is measured, as in Gap.
     Solves the lower level and the linear system again, starting from the point's theta, until the residual norms are at
     most `accuracy` (0: as far as rounding allows). error_bound says how much these residuals can change the gradients,
     to first order: the norms of the linear maps from residuals to gradients, doubled, plus rounding. With up to 128
     lower variables the norms come from the matrices themselves; beyond, from the products of |J|, |g_theta_x| (by power
     iteration) and 1 / mu_g.
     """
-    check_measure(measure, sigma, tau, accuracy)
+    gap = Gap(measure, sigma, tau)
+    require_accuracy(accuracy)
     require_concrete("certify", problem, point)
     check_problem_at(problem, point, feasible=False)  # how far outside a point is, the certificate says
-    check_oracles(problem, measure)
     kernels = Kernels(problem, point)
-    certifier = Certifier(problem, kernels, measure, sigma, tau)
+    certifier = Certifier(problem, kernels, Gap.of(gap, problem))
     with one_blas_thread():
         return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
-
-
-def check_measure(measure: str, sigma: Number, tau: Number, accuracy: Number = 0.0) -> None:
-    if not isinstance(measure, str) or measure not in MEASURES:
-        raise ValueError(f'measure must be "projection", "lmo" or "mixed", given {measure!r}')
-    for name, value in (("sigma", sigma), ("tau", tau)):
-        require_positive(f"{name} of the gap", value)
-    require_accuracy(accuracy)
-
-
-def natural_measure(x_set: ConvexSet) -> str:
-    """The measure that asks least of the set's own oracles."""
-    if "project" in x_set.capabilities:
-        return "projection"
-    return "lmo" if "lmo" in x_set.capabilities else "mixed"
-
-
-def check_oracles(problem: Problem, measure: str) -> None:
-    if measure != "mixed":
-        oracle_name = {"projection": "project", "lmo": "lmo"}[measure]
-        instead = f'use measure="{natural_measure(problem.x_set)}"'
-        require_oracle(problem.x_set, oracle_name, f'measure="{measure}"', "x", instead)
-    if problem.y_set is not None:
-        require_oracle(problem.y_set, "project", "the y gap", "y", "use a y_set with a projection")
 
 
 class Certifier:
@@ -210,15 +225,14 @@ class Certifier:
     are looked for there.
     """
 
-    def __init__(
-        self, problem: Problem, kernels: Kernels, measure: str, sigma: Number, tau: Number, below: float = np.inf
-    ):
-        self.problem, self.kernels, self.measure = problem, kernels, measure
-        self.sigma, self.tau, self.below = float(sigma), float(tau), below
+    def __init__(self, problem: Problem, kernels: Kernels, gap: Gap, below: float = np.inf):
+        assert gap.measure is not None
+        self.problem, self.kernels, self.below = problem, kernels, below
+        self.measure, self.sigma, self.tau = gap.measure, float(gap.sigma), float(gap.tau)
         known, noise = problem.constants.mu_g, problem.noise
         self.mu_g = None if known is None else float(known)
         self.noise = None if noise is None else Noise.bounded_by(float(noise))
-        asked = {"projection": {"project"}, "lmo": {"lmo"}}.get(measure, {"project", "lmo"})
+        asked = {"projection": {"project"}, "lmo": {"lmo"}}.get(self.measure, {"project", "lmo"})
         y_estimates = frozenset() if kernels.y_set is None else kernels.y_set.estimates & {"project", "prox"}
         sets_known = not (kernels.x_set.estimates & asked or y_estimates)
         mu_g_known = not kernels.has_lower or problem.constants.origin_of("mu_g") in ("given", "exact")
@@ -265,22 +279,26 @@ class Certifier:
         kernels, x, y = self.kernels, solved.x, solved.y
         x_set, y_set, upper = kernels.x_set, kernels.y_set, solved.upper
         y_violation = worst_error = 0.0
-        value = worst = upper.value
+        value, worst, steepness = upper.value, upper.value, norm(upper.f_theta)
         in_corner = False
         if y_set is not None:
             _, corner = y_set.best_response(y, upper.f_y)
             in_corner = norm(y - corner) <= CORNER * y_set.diameter()
             y_violation = y_set.violation(y)
             value -= y_set.penalty(y)
-            worst, worst_error = worst_value(kernels, y_set, x, solved.theta, y, upper, solved.accuracy)
+            worst, worst_error, steepness = worst_value(kernels, y_set, x, solved.theta, y, upper, solved.accuracy)
         x_violation = x_set.violation(x)
         (x_gap, x_oracle), (y_gap, y_oracle) = self._x_gap(x, solved.Gx), self._y_gap(y, upper.f_y)
-        noise, lower, convex = self.noise or Noise(), None, None
+        noise, lower, convex, wrong = self.noise or Noise(), None, None, ""
         if not x_gap + y_gap > below:  # or NaN
-            noise = rounding_noise(solved) if self.noise is None else self.noise
-            lower = lower_witness(solved, self.mu_g)
+            line = along_a_line(solved, None if self.noise is None else ENOUGH)
+            noise = rounding_noise(solved, line) if self.noise is None else self.noise
+            wrong = mismatch(solved, line, noise)
+            lower = lower_witness(solved, self.mu_g, theta, noise.g_theta)
             convex, highest = upper_witness(kernels, x, solved.theta, y, upper, noise.f_y)
             worst, worst_error = max(worst, highest), worst_error if convex is None else np.inf
+        off = self._theta_error(solved, noise)
+        worst_error += steepness * off + max(noise.value, 8 * kernels.eps * abs(worst))
         error = self._error_bound(solved, *sensitivity.errors(solved, noise))
         hidden = self._hidden(x_violation, solved.Gx, self.tau) + self._hidden(y_violation, upper.f_y, self.sigma)
         return Certificate(
@@ -300,7 +318,8 @@ class Certifier:
             x_gradient=on_device(kernels.x.tree(solved.Gx)),
             y_in_corner=in_corner,
             measure=self.measure,
-            error_is_bound=self.error_is_bound,
+            error_is_bound=self.error_is_bound and not wrong and self._first_order_is_enough(solved, off),
+            mismatch=wrong,
             lower_witness=None if lower is None else Witness(on_device(kernels.theta.tree(lower[0])), *lower[1:]),
             upper_witness=None if convex is None else Witness(on_device(kernels.y.tree(convex[0])), *convex[1:]),
         )
@@ -308,14 +327,26 @@ class Certifier:
     def _sensitivity(self, solved: Implicit) -> Sensitivity:
         return sensitivity(solved, self.mu_g, can_have_matrices(solved))
 
+    def _theta_error(self, solved: Implicit, noise: Noise) -> float:
+        """How far theta*(x) can be from where it was found: |g_theta| / mu_g."""
+        if not self.kernels.has_lower:
+            return 0.0
+        left = solved.lower_residual + max(noise.g_theta, 4 * self.kernels.eps * norm(solved.g_theta))
+        return left / (solved.hessian.least if self.mu_g is None else self.mu_g)
+
+    def _first_order_is_enough(self, solved: Implicit, off: float) -> bool:
+        """Whether second derivatives are the same all the way to theta*(x): it is near, or they are everywhere."""
+        return off <= self.kernels.eps ** (1 / 3) * (1 + norm(solved.theta)) or self.kernels.bends_alike
+
     def _error_bound(self, solved: Implicit, x_error: float, y_error: float) -> float:
-        rounding = 8 * self.kernels.eps
-        x_error += rounding * norm(solved.x) / self.tau  # x - P(x - tau Gx) cancels all but the step
+        rounding, lost = 8 * self.kernels.eps, float(np.finfo(self.kernels.dtype).tiny)  # below it digits are lost
+        # x - P(x - tau Gx) cancels all but the step
+        x_error += (rounding * norm(solved.x) + lost * solved.x.size) / self.tau
         if self.measure != "projection":
             # an error of the gradient counts along x - s, which may be as long as the diameter
             reach = self.kernels.x_set.diameter() + (self.measure == "mixed")
             x_error = reach * (x_error + rounding * norm(solved.Gx))
-        return x_error + y_error + rounding * norm(solved.y) / self.sigma
+        return x_error + y_error + (rounding * norm(solved.y) + lost * solved.y.size) / self.sigma
 
     def _hidden(self, violation: float, gradient: Vector, step: float) -> float:
         """What the gap at the nearest point of the set may have more than that of a point outside it."""
@@ -346,12 +377,12 @@ class Certifier:
             return 0.0, 0.0
         to = y + self.sigma * f_y
         moved = y_set.prox(to, self.sigma)
-        return norm(y - moved) / self.sigma, y_set.prox_error(to, moved, self.sigma) / self.sigma
+        return length(y - moved) / self.sigma, y_set.prox_error(to, moved, self.sigma) / self.sigma
 
     def _residual(self, a_set: FlatSet, x: Vector, Gx: Vector) -> tuple[float, float]:
         to = x - self.tau * Gx
         moved = a_set.project(to)
-        return norm(x - moved) / self.tau, a_set.project_error(to, moved) / self.tau
+        return length(x - moved) / self.tau, a_set.project_error(to, moved) / self.tau
 
 
 def _linear_gap(a_set: FlatSet, x: Vector, Gx: Vector) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bisaddle.oracle.implicit import Implicit, norm, normal, unit
-from bisaddle.oracle.kernels import Vector
+from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.sets.flat import FlatSet
 
 # lengths of the moves, relative to the size of the point. Cancellation as in (x + 1e12) - 1e12 rounds to steps that are
@@ -22,12 +22,13 @@ SAFETY = 4.0
 
 
 class Noise(NamedTuple):
-    """Estimates of the rounding in f, in |f_x|, |f_theta|, |f_y|, |g_theta|, |g_theta_theta w| and |g_theta_x w|."""
+    """Estimates of the rounding in f, |f_x|, |f_theta|, |f_y|, g, |g_theta|, |g_theta_theta w| and |g_theta_x w|."""
 
     value: float = 0.0
     f_x: float = 0.0
     f_theta: float = 0.0
     f_y: float = 0.0
+    lower_value: float = 0.0
     g_theta: float = 0.0
     hessian: float = 0.0
     cross: float = 0.0
@@ -35,18 +36,28 @@ class Noise(NamedTuple):
     @classmethod
     def bounded_by(cls, bound: float) -> "Noise":
         """Where the user says how accurate all of them are."""
-        return cls(*[bound] * 7)
+        return cls(*[bound] * 8)
 
 
-def rounding_noise(solved: Implicit) -> Noise:
-    """From differences of high order along a line through the point, as Moré and Wild estimate noise.
+class Line(NamedTuple):
+    """f and g with their derivatives at equal distances along a line, of which the first point is the certified one.
 
-    For values with errors of deviation s, the differences of order k have mean square binomial(2k, k) s^2.
+    moves: the distances, in lengths of the direction (of x, theta and y); upper[move, point]: f, f_x, f_theta, f_y;
+    lower[point]: g, g_theta, g_theta_theta w, g_theta_x w at the first of the distances, None without a lower level.
     """
+
+    direction: Vector
+    moves: tuple[float, ...]
+    upper: Vector
+    lower: Vector | None
+
+
+def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Line:
+    """As many points as differences of these orders take; None: as many as rounding needs to be estimated."""
     kernels, w = solved.kernels, solved.w
     x, theta, y = solved.x, solved.theta, solved.y
     at = np.concatenate([x, theta, y])
-    line = np.concatenate(
+    direction = np.concatenate(
         [
             _into(kernels.x_set, x),
             _length(theta) * unit(normal(theta, 4)),
@@ -56,31 +67,47 @@ def rounding_noise(solved: Implicit) -> Noise:
 
     def lower(packed: Vector) -> Vector:
         found = solved.products_of(w, packed[: x.size], packed[x.size : x.size + theta.size])
-        return np.concatenate([found.g_theta, found.hessian[0], found.cross[0]])
+        return np.concatenate([[found.value], found.g_theta, found.hessian[0], found.cross[0]])
 
-    moves = (SHORT,) if kernels.heavy else (SHORT, LONG, LONGER)
-    orders = HEAVY_ORDERS if kernels.heavy else ORDERS
-    upper = np.split(jitter(kernels.packed_upper, at, line, moves, orders), np.cumsum([1, x.size, theta.size]))
-    found = [norm(part) for part in upper]
-    if kernels.has_lower:
-        ends = (theta.size, 2 * theta.size)
-        found += [norm(part) for part in np.split(jitter(lower, at, line, (SHORT,), orders), ends)]
-    return Noise(*(SAFETY * size for size in found))
+    moves = (SHORT,) if kernels.heavy or orders else (SHORT, LONG, LONGER)
+    count = (orders or orders_for(kernels))[-1] + 2
+    below = sampled(lower, at, direction, (SHORT,), count)[0] if kernels.has_lower else None
+    return Line(direction, moves, sampled(kernels.packed_upper, at, direction, moves, count), below)
 
 
-def jitter(
-    function: Callable[[Vector], Vector], at: Vector, line: Vector, moves: tuple[float, ...], orders: tuple[int, ...]
+def orders_for(kernels: Kernels) -> tuple[int, ...]:
+    return HEAVY_ORDERS if kernels.heavy else ORDERS
+
+
+def rounding_noise(solved: Implicit, line: Line) -> Noise:
+    """From differences of high order along a line through the point, as Moré and Wild estimate noise.
+
+    For values with errors of deviation s, the differences of order k have mean square binomial(2k, k) s^2.
+    """
+    x_size, size, orders = solved.x.size, solved.theta.size, orders_for(solved.kernels)
+    sizes = [norm(part) for part in np.split(jitter(line.upper, orders), np.cumsum([1, x_size, size]))]
+    if line.lower is not None:
+        parts = np.split(jitter(line.lower[None], orders), np.cumsum([1, size, size]))
+        sizes += [norm(part) for part in parts]
+    return Noise(*(SAFETY * size for size in sizes))
+
+
+def sampled(
+    function: Callable[[Vector], Vector], at: Vector, direction: Vector, moves: tuple[float, ...], count: int
 ) -> Vector:
-    """The deviation of the rounding in each entry of function(at + t line), as moves of these lengths show it."""
-    points = range(orders[-1] + 2)
-    rows = np.stack([[function(at + at.dtype.type(i * move) * line) for i in points] for move in moves])
+    """[move, i]: function(at + i move direction), for so many i."""
+    return np.stack([[function(at + at.dtype.type(i * move) * direction) for i in range(count)] for move in moves])
+
+
+def jitter(rows: Vector, orders: tuple[int, ...]) -> Vector:
+    """The deviation of the rounding in each entry of a function, as samples of it along moves of some lengths show."""
     weights, starts = _differences(orders)
     squares = np.square(np.einsum("dp,mpe->mde", weights, rows.astype(np.float64)))
     deviations = np.sqrt(np.add.reduceat(squares, starts, axis=1))
     shrinking = np.all(deviations[:, 1:] < SHRINKS * deviations[:, :-1], axis=1)
     # no number: beyond where the function is defined
     seen = np.where(shrinking | ~np.isfinite(deviations[:, -1]), 0.0, deviations[:, -1])
-    if len(moves) > 1:  # a function that bends a lot within a long move bends less within a shorter one; rounding stays
+    if len(rows) > 1:  # a function that bends a lot within a long move bends less within a shorter one; rounding stays
         seen = np.stack([seen[0], np.minimum(seen[1], seen[2])])
     return np.max(seen, axis=0)
 

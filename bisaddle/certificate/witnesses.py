@@ -1,5 +1,6 @@
 """What shows that a problem is not of its class: a direction along which g is not convex, or f not concave in y."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import equinox as eqx
@@ -7,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.oracle.implicit import Implicit, norm, normal, unit
-from bisaddle.oracle.kernels import Kernels, Upper, Vector
+from bisaddle.oracle.kernels import Kernels, Products, Upper, Vector
 from bisaddle.oracle.spectra import krylov
 from bisaddle.sets.flat import FlatSet
 
@@ -18,8 +19,14 @@ SHARE = 1e-6
 # points of Y among which f is tried for concavity: far ones, of which mixtures are made; directions close to each
 FAR, HEAVY_FAR = 6, 2
 NEAR, HEAVY_NEAR = 4, 2
-# of the way from y to other points, for those close to it
+# times as many close to y itself; and directions for an f that is quadratic in y, which needs them in one place only
+FIRST = 4
+ALL, HEAVY_ALL = 40, 16
+# of the size of y or Y, for points close to it
 CLOSE = 1e-2
+# numbers in the differences of points that are taken at once
+PAIRS = 2**20
+STRONGLY_CONVEX = "g has to be strongly convex in theta"
 
 
 class Witness(eqx.Module):
@@ -33,39 +40,74 @@ class Witness(eqx.Module):
 Found = tuple[Vector, float, str]
 
 
-def lower_witness(solved: Implicit, mu_g: float | None) -> Found | None:
-    """A direction v along which g is less convex than it has to be, confirmed by a product of g's own derivatives.
+def lower_witness(solved: Implicit, mu_g: float | None, own: Vector, gradient_noise: float = 0.0) -> Found | None:
+    """A direction v along which g is less convex than it has to be, confirmed by derivatives of g itself.
 
         v' g_theta_theta v < mu_g |v|^2 where mu_g was given;     v' g_theta_theta v <= 0, up to rounding, where not
+        <g_theta(b) - g_theta(a), b - a> < 0, or g(b) < g(a) + <g_theta(a), b - a>, for v = b - a
 
-    With a matrix, by its eigenvalues. Else by Lanczos's method, from a random vector and from where conjugate gradients
-    met a direction without curvature. With k products an eigenvalue that lies below all of the others by more than a
-    share s of the spectrum's width is missed with a probability of at most 1.65 sqrt(n) exp(-sqrt(s) (2k - 1))
-    (Kuczynski and Wozniakowski): for n = 1000, k = 64 and s = 2 % it is 1e-6.
+    The first at theta*(x). With a matrix, by its eigenvalues. Else by inverse iteration, and by Lanczos's method from a
+    random vector and from where conjugate gradients met a direction without curvature. With k products an eigenvalue
+    that lies below all of the others by more than a share s of the spectrum's width is missed with a probability of at
+    most 1.65 sqrt(n) exp(-sqrt(s) (2k - 1)) (Kuczynski and Wozniakowski): for n = 1000, k = 64 and s = 2 % it is 1e-6.
+    The second for all pairs of places around theta*(x); own: the point's theta, one of them.
     """
-    kernels, hessian = solved.kernels, solved.hessian
-    if not kernels.has_lower:
+    if not solved.kernels.has_lower:
         return None
-    size, eps = solved.theta.size, kernels.eps
-    if hessian.dense:
-        candidates = [_least_of_matrix(hessian.matrix)]
-    else:
-        limit = min(size, HEAVY_PRODUCTS if kernels.heavy else PRODUCTS)
-        starts = [(normal(solved.theta, 7), limit)]
-        if hessian.stopped is not None:
-            starts.append((hessian.stopped[0], min(size, hessian.stopped[1] + 1)))
-        candidates = [_least_of_products(hessian.product, start, most) for start, most in starts]
+    candidates = _low_directions(solved, mu_g)
     for v, largest in candidates:
         if v is None:
             continue
-        v = v.astype(kernels.dtype)
+        v = v.astype(solved.kernels.dtype)
         curvature = float(v @ solved.products_of(v).hessian[0]) / float(v @ v)
-        lost = 8 * size**0.5 * eps * largest  # rounding of that quotient
+        lost = 8 * v.size**0.5 * solved.kernels.eps * largest  # rounding of that quotient
         if mu_g is not None and curvature < (1 - SHARE) * mu_g - lost:
             return v, curvature, f"mu_g = {mu_g:.6g} was given"
         if mu_g is None and curvature <= lost:
-            return v, curvature, "g has to be strongly convex in theta"
-    return None
+            return v, curvature, STRONGLY_CONVEX
+    return _bent_elsewhere(solved, own, candidates[0][0], gradient_noise)
+
+
+def _low_directions(solved: Implicit, mu_g: float | None) -> list[tuple[Vector | None, float]]:
+    """Directions along which the Hessian is small, each with its largest eigenvalue, as far as that is known."""
+    kernels, hessian, size = solved.kernels, solved.hessian, solved.theta.size
+    if hessian.dense:
+        return [_least_of_matrix(hessian.matrix)]
+    # before the others: where it is stopped, they begin; the estimate of mu_g has taken more passes
+    lowest = hessian.lowest(1 if kernels.heavy or mu_g is None else 2)
+    starts = [(normal(solved.theta, 7), min(size, HEAVY_PRODUCTS if kernels.heavy else PRODUCTS))]
+    if hessian.stopped is not None:
+        starts.append((hessian.stopped[0], min(size, hessian.stopped[1] + 1)))
+    found = [_least_of_products(hessian.product, start, most) for start, most in starts]
+    if norm(lowest) > 0:  # not 0, nor NaN
+        found.append((lowest, found[0][1]))
+    return found
+
+
+def _bent_elsewhere(solved: Implicit, own: Vector, low: Vector | None, noise: float) -> Found | None:
+    """A pair of places between which g is not convex: theta*(x), the point's own theta, and some around them.
+
+    For a second basin: where there is one theta*(x) need not be the least.
+    """
+    theta, kernels = solved.theta, solved.kernels
+    tried = _Tried(lambda theta: _turned(solved.products_of(solved.w, theta=theta)), kernels.eps)
+    tried.add(theta, _turned(solved.products))
+    size = 1 + norm(theta)
+    at_random = size * unit(normal(theta, 11))
+    places = [-theta if norm(theta) > 0 else at_random, theta + at_random]
+    if not kernels.quadratic:  # or it bends everywhere as it does here
+        others = [size * unit(v) for v in (low, solved.w) if v is not None and not kernels.heavy]
+        others += [] if kernels.heavy else [0.3 * at_random, 3 * at_random]
+        places += [np.zeros_like(theta), own, *(theta + sign * v for v in others for sign in (1, -1))]
+    for place in places:
+        tried.add(place.astype(theta.dtype))
+    found = tried.upward(noise)
+    return None if found is None else (found[0].astype(theta.dtype), -found[1], STRONGLY_CONVEX)
+
+
+def _turned(products: Products) -> tuple[float, Vector]:
+    """-g, which has to be concave."""
+    return -products.value, -products.g_theta
 
 
 def _least_of_matrix(matrix: Vector) -> tuple[Vector | None, float]:
@@ -92,64 +134,94 @@ def upper_witness(
 
     For concave f, <f_y(b) - f_y(a), b - a> <= 0 and f(b) <= f(a) + <f_y(a), b - a> for all a and b in Y. Both are tried
     for every pair of: y, its best response, points far apart, and points close to y, to those and to means of them, in
-    directions that follow the curvature of f (a Krylov space of f_yy, from differences of f_y). What is no more than
-    rounding does not count. Nothing is asked of an f that is linear in y, as its program tells.
+    directions that follow the curvature of f (a Krylov space of f_yy, from differences of f_y). Where f bends most is
+    followed to the border of Y, and looked around there. What is no more than rounding does not count. An f that is
+    linear in y, as its program tells, has only its values looked at, and one that is quadratic all of its curvature in
+    one place.
     """
     y_set = kernels.y_set
-    if y_set is None or kernels.linear_in_y:
+    if y_set is None:
         return None, -np.inf
-    tried = _Tried(kernels, x, theta)
-    if tried.add(y, here) is None:
+
+    def evaluate(y: Vector) -> tuple[float, Vector]:
+        found = kernels.upper(x, theta, y)
+        return found.value, found.f_y
+
+    tried = _Tried(evaluate, kernels.eps)
+    if tried.add(y, (here.value, here.f_y)) is None:
         return None, -np.inf
-    directions = HEAVY_NEAR if kernels.heavy else NEAR
-    best, *others = y_set.best_response(y, here.f_y)[1], *_far_points(y_set, y, HEAVY_FAR if kernels.heavy else FAR)
-    centres = [y]
-    if not kernels.quadratic_in_y:  # or it bends everywhere as it does here
-        for point in (best, *others):
-            tried.add(point)
-        if not kernels.heavy:
-            centres += [best, *others]
-        # each far point mixed with the one before it and with y
-        centres += [(0.2 * y + 0.3 * a + 0.5 * b).astype(y.dtype) for a, b in pairwise((best, *others))]
-    middle = np.mean([y, best, *others], axis=0).astype(y.dtype)
-    for centre in centres:
-        _look_around(tried, y_set, centre, middle, directions)
-    found = tried.witness(gradient_noise)
-    if found is not None and kernels.quadratic_in_y:  # higher values may lie far off
-        for point in (best, *others):
-            tried.add(point)
+    points = [y_set.best_response(y, here.f_y)[1], *_far_points(y_set, y, HEAVY_FAR if kernels.heavy else FAR)]
+    for point in points:
+        tried.add(point)
+    if not kernels.linear_in_y:
+        _look_for_curvature(kernels, tried, y_set, y, points)
+    found = tried.upward(gradient_noise)
     penalties = [y_set.penalty(point) for point in tried.points]
-    return found, float(np.max(np.array(tried.values) - penalties))
+    highest = float(np.max(np.array(tried.values) - penalties))
+    return None if found is None else (found[0].astype(kernels.dtype), found[1], "f has to be concave in y"), highest
+
+
+def _look_for_curvature(kernels: Kernels, tried: "_Tried", y_set: FlatSet, y: Vector, points: list[Vector]) -> None:
+    """Points close to y, to the others and to means of them, and where f bends most of all."""
+    # of the simplex and others like it the first is on no side, and so is the mean
+    middle = np.mean([y_set.project(np.zeros_like(y)), y, *points], axis=0).astype(y.dtype)
+    length = min(y_set.diameter(), 1.0 + norm(y))
+    if (
+        kernels.quadratic_in_y
+    ):  # it bends everywhere alike: one place with room on all sides, and all that is seen there
+        count = HEAVY_ALL if kernels.heavy else ALL
+        _look_around(tried, y_set, middle, middle, kernels.eps**0.25 * length, count)
+        return
+    centres = [y] if kernels.heavy else [y, *points]
+    # each far point mixed with the one before it and with y
+    centres += [(0.2 * y + 0.3 * a + 0.5 * b).astype(y.dtype) for a, b in pairwise(points)]
+    count = HEAVY_NEAR if kernels.heavy else NEAR
+    looks = [
+        _look_around(tried, y_set, centre, middle, CLOSE * length, count * (FIRST if i == 0 else 1))
+        for i, centre in enumerate(centres)
+    ]
+    most = max((look for look in looks if look is not None), key=lambda look: look[0], default=None)
+    if most is None:
+        return
+    for end in _ends(y_set, y, most[1]):
+        tried.add(end)
+        if not kernels.heavy:
+            _look_around(tried, y_set, end, middle, CLOSE * length, count)
 
 
 class _Tried:
-    """Points of Y with f and f_y there."""
+    """Places with the value and the gradient there of a function that should be concave: evaluate gives both."""
 
-    def __init__(self, kernels: Kernels, x: Vector, theta: Vector):
-        self.kernels, self.x, self.theta = kernels, x, theta
+    def __init__(self, evaluate: Callable[[Vector], tuple[float, Vector]], eps: float):
+        self.evaluate, self.eps = evaluate, eps
         self.points: list[Vector] = []
         self.values: list[float] = []
         self.gradients: list[Vector] = []
 
-    def add(self, y: Vector, known: Upper | None = None) -> Vector | None:
-        """f_y there; None where f is no number, which is not a question of concavity."""
-        found = known or self.kernels.upper(self.x, self.theta, y)
-        if not (np.isfinite(found.value) and np.all(np.isfinite(found.f_y))):
+    def add(self, point: Vector, known: tuple[float, Vector] | None = None) -> Vector | None:
+        """The gradient there; None where the function is no number, which is not a question of concavity."""
+        value, gradient = known or self.evaluate(point)
+        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
             return None
-        self.points.append(y)
-        self.values.append(found.value)
-        self.gradients.append(found.f_y)
-        return found.f_y
+        self.points.append(point)
+        self.values.append(value)
+        self.gradients.append(gradient)
+        return gradient
 
-    def witness(self, noise: float) -> Found | None:
-        """The pair that contradicts concavity most clearly."""
+    def upward(self, noise: float) -> tuple[Vector, float] | None:
+        """Unit direction and curvature of the pair that contradicts concavity most clearly; noise: in gradients."""
+        if len(self.points) < 2:
+            return None
         points = np.stack(self.points).astype(np.float64)
         values, gradients = np.array(self.values), np.stack(self.gradients).astype(np.float64)
-        away = points[None] - points[:, None]  # [a, b] = b - a
-        lengths = np.sqrt(np.sum(away**2, axis=-1))
-        slopes = np.einsum("ai,abi->ab", gradients, away)
+        lengths, slopes = np.empty((2, len(points), len(points)))
+        rows = max(1, PAIRS // points.size)  # at once
+        for i in range(0, len(points), rows):
+            away = points[None] - points[i : i + rows, None]  # [a, b] = b - a
+            lengths[i : i + rows] = np.sqrt(np.einsum("abi,abi->ab", away, away))
+            slopes[i : i + rows] = np.einsum("ai,abi->ab", gradients[i : i + rows], away)
         sizes = np.sqrt(np.sum(gradients**2, axis=-1))
-        rounding = self.kernels.eps ** (2 / 3)
+        rounding = self.eps ** (2 / 3)
         doubt = (rounding * (sizes[:, None] + sizes[None]) + 10 * noise) * lengths
         # <f_y(b) - f_y(a), b - a>, and twice what f(b) has above its tangent at a: |b - a|^2 times a curvature each
         bends = -slopes.T - slopes - doubt
@@ -160,34 +232,45 @@ class _Tried:
         a, b = np.unravel_index(int(np.argmax(excess)), excess.shape)
         if not excess[a, b] > 0:
             return None
-        direction = unit((points[b] - points[a]).astype(self.kernels.dtype))
-        return direction, float(excess[a, b] / lengths[a, b] ** 2), "f has to be concave in y"
+        return (points[b] - points[a]) / lengths[a, b], float(excess[a, b] / lengths[a, b] ** 2)
 
 
 def _far_points(y_set: FlatSet, y: Vector, count: int) -> list[Vector]:
-    noise = [normal(y, 20 + i) for i in range(count)]
+    return [_end(y_set, y, normal(y, 20 + i)) for i in range(count)]
+
+
+def _ends(y_set: FlatSet, y: Vector, direction: Vector) -> list[Vector]:
+    return [_end(y_set, y, direction), _end(y_set, y, -direction)]
+
+
+def _end(y_set: FlatSet, y: Vector, direction: Vector) -> Vector:
+    """A point of Y as far as can be against the direction."""
     if "lmo" in y_set.capabilities:
-        return [y_set.lmo(direction) for direction in noise]
-    reach = y.dtype.type(10 * y_set.diameter())
-    return [y_set.project(y + reach * unit(direction)) for direction in noise]
+        return y_set.lmo(direction)
+    return y_set.project(y - y.dtype.type(10 * y_set.diameter()) * unit(direction))
 
 
-def _look_around(tried: _Tried, y_set: FlatSet, y: Vector, middle: Vector, count: int) -> None:
-    """Points of Y close to y: along random directions and the changes of f_y, and where these show f to bend most."""
-    length = y.dtype.type(CLOSE * min(y_set.diameter(), 1.0 + norm(y)))
+def _look_around(
+    tried: _Tried, y_set: FlatSet, y: Vector, middle: Vector, length: float, count: int
+) -> tuple[float, Vector] | None:
+    """Points of Y close to y: along random directions and the changes of f_y, and where these show f to bend most.
+
+    That direction is given back, with the curvature along it.
+    """
+    length = y.dtype.type(length)
     # a little way inside, so that there is room on all sides
     inward = middle - y
     centre = y + inward * min(1.0, 2 * length / max(norm(inward), np.finfo(y.dtype).tiny))
     base = tried.add(centre)
     if base is None:
-        return
+        return None
     aways: list[Vector] = []
     changes: list[Vector] = []
 
     def look(direction: Vector) -> None:
         point = y_set.project(centre + length * unit(direction))
         gradient = tried.add(point)
-        if gradient is not None and norm(point - centre) > 0:
+        if gradient is not None and norm(point - centre) > 1e-3 * length:  # or it leads out of Y, and rounding is left
             aways.append(point - centre)
             changes.append(gradient - base)
 
@@ -195,11 +278,13 @@ def _look_around(tried: _Tried, y_set: FlatSet, y: Vector, middle: Vector, count
         following = _outside(aways, changes[-1]) if changes else normal(y, 7)
         look(following if norm(following) > 0 else _outside(aways, normal(y, 8 + i)))
     if not aways:
-        return
+        return None
     # f_yy on the span of the moves, where it maps each of them to its change of f_y
     basis, triangle = np.linalg.qr(np.stack(aways).T)
     bend = basis.T @ np.stack(changes).T @ np.linalg.pinv(triangle)
-    look(basis @ np.linalg.eigh(bend + bend.T)[1][:, -1])
+    values, vectors = np.linalg.eigh(0.5 * (bend + bend.T))
+    look(basis @ vectors[:, -1])
+    return float(values[-1]), basis @ vectors[:, -1]
 
 
 def _outside(vectors: list[Vector], v: Vector) -> Vector:

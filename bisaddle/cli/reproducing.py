@@ -128,6 +128,8 @@ def report(results: tuple[Path, ...], html: Path, figures: Path | None, title: s
     from bisaddle.experiments.store import sensitivity_in
 
     runs = [run for place in results for run in experiments.load(place)]
+    if not runs:
+        raise Failure(f"a report needs at least one run, and there is none in {', '.join(map(str, results))}", USAGE)
     folders = [place if place.is_dir() else place.parent for place in results]
     maps = [setting for folder in dict.fromkeys(folders) for setting in sensitivity_in(folder)]
     page = reports.html(runs, html, sensitivity=maps, **({"title": title} if title else {}))

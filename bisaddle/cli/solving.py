@@ -98,6 +98,7 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
     import jax  # not before: what is wrong with the arguments is told without the wait for it
 
     from bisaddle.run.solve import solve as solved
+    from bisaddle.run.starts import start_points
 
     with precision_of(options["precision"]):
         built, specification = build(specification)
@@ -106,11 +107,12 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
         settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu", "starts")}
         settings |= {"method": method.name, "steps": list(options["step"]), "precision": int(options["precision"])}
         limits = {key: options[key] for key in ("tol", "max_steps", "max_seconds")}
+        start = built.start
         if options["starts"] > 1:
-            limits |= {"starts": options["starts"], "key": jax.random.key(options["seed"] or 0)}
+            start = start_points(built.problem, start, options["starts"], jax.random.key(options["seed"] or 0))
         if options["checkpoint"] is not None:
             limits["checkpoint"] = new_checkpoints(specification, settings, options)
-        result = watched(partial(solved, built.problem, built.start, method, **limits), built, method, options)
+        result = watched(partial(solved, built.problem, start, method, **limits), built, method, options)
         leave(result, built, specification, settings, options)
 
 
@@ -164,7 +166,7 @@ def certify(
     \b
     Example: bisaddle certify result.json
     """
-    from bisaddle.certificate.certifier import certify as certified, natural_measure
+    from bisaddle.certificate.certifier import certify as certified
     from bisaddle.problem import Point
 
     document = documents.load(result)
@@ -179,7 +181,7 @@ def certify(
             for name in ("x", "theta", "y")
         }
         point = Point(**parts)
-        settings = {"measure": natural_measure(built.problem.x_set), "sigma": sigma, "tau": tau}
+        settings = {"measure": None, "sigma": sigma, "tau": tau}
         fresh = certified(built.problem, point, **settings)
         second = _audited(built, point, settings) if audit else None
         within = fresh.within(tol)
@@ -197,7 +199,7 @@ def certify(
         rows = [(words, _exact(old.get(name)), _exact(new[name])) for name, words in WORDS.items()]
         screen.table(("", "recorded", "computed again"), rows)
         click.echo(sentence)
-        ours = f"measure {settings['measure']}, sigma = {sigma:g}, tau = {tau:g}"
+        ours = f"measure {fresh.measure}, sigma = {sigma:g}, tau = {tau:g}"
         theirs = f"measure {old['measure']}, sigma = {old['sigma']:g}, tau = {old['tau']:g}"
         click.echo(f"Gap here: {ours}. The file claims: {theirs}, tol = {claimed:g}.")
         verdict = "at most" if within else "not within"

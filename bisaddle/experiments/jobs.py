@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.certificate import certify
+from bisaddle.certificate import Gap, certify
 from bisaddle.experiments import build
 from bisaddle.experiments.build import Instance
 from bisaddle.experiments.metrics import COLUMNS, Scale, measure_all
@@ -175,9 +175,7 @@ class Job:
             tol=lane.spec.tol,
             max_steps=self.steps,
             every=self.every,
-            measure="lmo",
-            sigma=self.gap["sigma"],
-            tau=self.gap["tau"],
+            measure=Gap("lmo", **self.gap),
             callback=look,
             progress=False,
         )

@@ -10,14 +10,19 @@ from jaxtyping import Array, PyTree
 from bisaddle.problem import Problem
 from bisaddle.showing import Shown
 
+# a batch of up to n / FEW rows is drawn by itself, a larger one from a permutation of all n
+FEW = 4
+# up to so many, comparing each with each takes less time than sorting them
+SMALL = 256
+
 
 class Batch(eqx.Module):
     """`size` of the n rows of some arrays in data, drawn uniformly, all these arrays getting the same rows.
 
-    leaves(data)   one array or a tuple of arrays, each with n rows along `axis`
+    leaves(data)   one array or several (a tuple or a part of data), each with n rows along `axis`
     counts(data)   one array or a tuple: multiplied by size / n, for functions that divide a sum over rows by a number
                    kept in data; functions that take the mean over the rows need none
-    replace        True draws with replacement: as unbiased, and cheaper when n is large
+    replace        True draws with replacement: as unbiased, a little noisier
 
     The sampled f and g are unbiased when they are means over the rows, or sums divided by such counts. Tasks are rows
     as well: stack them along an axis, keep their numbers in data as one more leaf, as in theta[data["task"]], and
@@ -37,7 +42,7 @@ class Batch(eqx.Module):
     def rows(self, data: PyTree) -> int:
         """n; ValueError unless all the arrays have it and size <= n."""
         try:
-            arrays = _several(self.leaves(data))
+            arrays = jax.tree.leaves(self.leaves(data))
             found = sorted({array.shape[self.axis] for array in arrays})
         except Exception as error:
             raise ValueError(
@@ -63,10 +68,8 @@ class Batch(eqx.Module):
     def take(self, data: PyTree, rows: Array) -> PyTree:
         """data with these rows only."""
         n = self.rows(data)
-        data = eqx.tree_at(self.leaves, data, replace_fn=lambda array: jnp.take(array, rows, axis=self.axis))
-        if self.counts is None:
-            return data
-        return eqx.tree_at(self.counts, data, replace_fn=lambda count: count * (len(rows) / n))
+        data = _at(self.leaves, data, lambda array: jnp.take(array, rows, axis=self.axis))
+        return data if self.counts is None else _at(self.counts, data, lambda count: count * (len(rows) / n))
 
     def draw(self, key: Array, data: PyTree) -> PyTree:
         n = self.rows(data)
@@ -74,7 +77,7 @@ class Batch(eqx.Module):
             return self.take(data, jax.random.randint(key, (self.size,), 0, n))
         if self.size == n:
             return data
-        return self.take(data, jax.random.choice(key, n, (self.size,), replace=False))
+        return self.take(data, distinct_rows(key, n, self.size))
 
     def block(self, i: Array, data: PyTree) -> PyTree:
         """Rows i size, ..., (i + 1) size - 1."""
@@ -114,6 +117,37 @@ class Sampler(Shown):
         return _with_data(problem, _drawn(self.lower, key, problem.data)) if self.lower else problem
 
 
+def distinct_rows(key: Array, n: int, size: int) -> Array:
+    """`size` different numbers from 0 to n - 1, each set of so many as likely as any other, in a time free of n.
+
+    Numbers that repeat an earlier one are drawn again until none does. Nothing is ever asked of a number but whether it
+    equals another one, so that no set can be likelier than another.
+    """
+    if size > n // FEW:  # a permutation of all of them is no more work then
+        return jax.random.choice(key, n, (size,), replace=False)
+
+    def unfinished(carry):
+        return jnp.any(carry[2])
+
+    def redraw(carry):
+        key, rows, repeats = carry
+        key, fresh = jax.random.split(key)
+        rows = jnp.where(repeats, jax.random.randint(fresh, (size,), 0, n), rows)
+        return key, rows, _repeats(rows)
+
+    every = jnp.ones(size, bool)
+    return jax.lax.while_loop(unfinished, redraw, (key, jnp.zeros(size, int), every))[1]
+
+
+def _repeats(rows: Array) -> Array:
+    """Which entries equal an earlier one."""
+    if rows.size <= SMALL:
+        return jnp.any(jnp.tril(rows[:, None] == rows, -1), axis=1)
+    order = jnp.argsort(rows, stable=True)
+    ordered = rows[order]
+    return jnp.zeros(rows.size, bool).at[order[1:]].set(ordered[1:] == ordered[:-1])
+
+
 def with_block(problem: Problem, batches: tuple[Batch, ...], i: Array) -> Problem:
     """The problem on the i-th block of its only batch; the problem itself without a batch."""
     return _with_data(problem, batches[0].block(i, problem.data)) if batches else problem
@@ -123,6 +157,11 @@ def _drawn(batches: tuple[Batch, ...], key: Array, data: PyTree) -> PyTree:
     for batch, batch_key in zip(batches, jax.random.split(key, len(batches)), strict=True):
         data = batch.draw(batch_key, data)
     return data
+
+
+def _at(pick: Callable, data: PyTree, change: Callable) -> PyTree:
+    """data with the arrays changed that are picked, leaf by leaf: a tuple in data is a node, not a list of leaves."""
+    return eqx.tree_at(lambda data: jax.tree.leaves(pick(data)), data, replace_fn=change)
 
 
 def _with_data(problem: Problem, data: PyTree) -> Problem:

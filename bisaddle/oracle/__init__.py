@@ -12,6 +12,7 @@ from bisaddle.oracle.derivatives import (
     hessian_product as hessian_product,
     lower_gradient as lower_gradient,
     lower_gradient_in_domain as lower_gradient_in_domain,
+    lower_value_and_gradient as lower_value_and_gradient,
     lower_x_gradient as lower_x_gradient,
     second_order_products as second_order_products,
     upper_gradients as upper_gradients,

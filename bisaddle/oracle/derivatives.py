@@ -74,8 +74,15 @@ def lower_gradient_in_domain(problem: Differentiable, x: PyTree, theta: PyTree) 
     """
     if problem.lower is None or problem.derivatives.g_theta is not None:
         return lower_gradient(problem, x, theta)
+    return lower_value_and_gradient(problem, x, theta)[1]
+
+
+def lower_value_and_gradient(problem: Differentiable, x: PyTree, theta: PyTree) -> tuple[Array, PyTree]:
+    """g and g_theta, as lower_gradient_in_domain has it, in one pass where it is not written by hand."""
+    if problem.derivatives.g_theta is not None:
+        return _lower(problem)(x, theta), lower_gradient(problem, x, theta)
     value, gradient = jax.value_and_grad(_lower(problem), 1)(x, theta)
-    return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(value), leaf, jnp.nan), gradient)
+    return value, jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(value), leaf, jnp.nan), gradient)
 
 
 def lower_x_gradient(problem: Differentiable, x: PyTree, theta: PyTree) -> PyTree:

@@ -33,6 +33,7 @@ class Hessian:
         self.kernels, self.x, self.theta = kernels, x, theta
         self.dense = theta.size <= DENSE_LIMIT and not kernels.heavy
         self.stopped: tuple[Vector, int] | None = None
+        self._lowest: tuple[int, Vector] | None = None
 
     @cached_property
     def _columns(self) -> tuple[Vector, Vector]:
@@ -89,14 +90,23 @@ class Hessian:
                 return np.nan
             values = np.linalg.eigvalsh(self.matrix)
             return self._above_rounding(float(values[0]), float(values[-1]))
-        rng = np.random.default_rng(2)
-        v, top = (unit(rng.normal(size=self.theta.size).astype(self.theta.dtype)) for _ in range(2))
-        passes, residual = (3, 1e-2) if self.kernels.heavy else (4, 1e-3)
-        for _ in range(passes):
-            v = unit(self.solve(v, residual))
+        v, top = self.lowest(3 if self.kernels.heavy else 4), unit(normal(self.theta, 6))
         for _ in range(2):  # its order of magnitude is enough
             top = unit(self.product(top))
         return self._above_rounding(float(v @ self.product(v)), norm(self.product(top)))
+
+    def lowest(self, passes: int) -> Vector:
+        """A unit vector along which it is small, by inverse iteration; what was found with more passes is kept.
+
+        A solve up to a residual below the part that the right side has of an eigenvector cannot end without having met
+        its eigenvalue: one that is not positive sets `stopped`.
+        """
+        if self._lowest is None or self._lowest[0] < passes:
+            v, residual = unit(normal(self.theta, 2)), 1e-2 if self.kernels.heavy else 1e-3
+            for _ in range(passes):
+                v = unit(self.solve(v, residual))
+            self._lowest = passes, v
+        return self._lowest[1]
 
     def _above_rounding(self, least: float, largest: float) -> float:
         rounding = 100 * self.theta.size * self.kernels.eps * largest

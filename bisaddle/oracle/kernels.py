@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
-from bisaddle.oracle.depends import is_free_of
+from bisaddle.oracle.depends import is_free_of, is_network
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
@@ -37,8 +37,9 @@ class Upper(NamedTuple):
 
 
 class Products(NamedTuple):
-    """g_theta at one place, and rows g_theta_theta v and g_theta_x v, straight from the derivatives of g."""
+    """g and g_theta at one place, and rows g_theta_theta v and g_theta_x v, straight from the derivatives of g."""
 
+    value: float
     g_theta: Vector
     hessian: Vector
     cross: Vector
@@ -120,7 +121,11 @@ class Kernels:
     def upper(self, x: Vector, theta: Vector, y: Vector) -> Upper:
         found = self.packed_upper(np.concatenate([x, theta, y]))
         first, second = 1 + x.size, 1 + x.size + theta.size
-        return Upper(float(found[0]), found[1:first], found[first:second], found[second:])
+        return Upper(float(found[0]), found[1:first], *map(self._apart, (found[first:second], found[second:])))
+
+    def _apart(self, piece: Vector) -> Vector:
+        """A short piece of a long answer, as an array of its own: it would keep all of the answer alive."""
+        return piece.copy() if piece.size < self.x.size else piece
 
     def lower_gradient(self, x: Vector, theta: Vector) -> Vector:
         return -self.solve(x, theta, limit=0).right
@@ -160,12 +165,13 @@ class Kernels:
         begin, given = nothing if start is None else start, nothing if right is None else right
         packed = np.concatenate([x, theta, begin, given, np.array(numbers, self.dtype)])
         found = self._lower(packed, self.identity if inverse is None else inverse)
-        w, r, used, along = found[:size], found[size : 2 * size], found[2 * size : 3 * size], found[3 * size : -2]
-        return Solve(w, r, used, along, int(found[-2]), float(found[-1]))
+        w, r, used = (self._apart(found[i * size : (i + 1) * size]) for i in range(3))
+        return Solve(w, r, used, found[3 * size : -2], int(found[-2]), float(found[-1]))
 
     def products(self, x: Vector, theta: Vector, *vectors: Vector) -> Products:
         """What a certificate reports rests on these: no loop, no preconditioner, nothing but derivatives."""
-        return Products(*self._products(np.concatenate([x, theta]), np.stack(vectors)))
+        value, *found = self._products(np.concatenate([x, theta]), np.stack(vectors))
+        return Products(float(value), *found)
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
@@ -201,9 +207,26 @@ class Kernels:
         """Whether f is surely quadratic in y: its second derivative there does not mention y."""
         return is_free_of("y", _f_yy_times, self._upper)
 
+    @cached_property
+    def bends_alike(self) -> bool:
+        """Whether the matrices J of `bends` are surely the same at every theta."""
+        return is_free_of("theta", _bends_times, self._upper)
+
+    @cached_property
+    def has_hidden_layer(self) -> bool:
+        """Whether x holds the weights of a network: f or g has a hidden layer in x."""
+        return is_network(self._upper)
+
 
 def _hessian_times(theta: PyTree, part: _Part, x: PyTree, w: PyTree, y: PyTree) -> PyTree:
     return oracle.hessian_product(part, x, theta, w)
+
+
+def _bends_times(theta: PyTree, part: _Part, x: PyTree, v: PyTree, y: PyTree) -> PyTree:
+    def at(theta: PyTree) -> PyTree:
+        return oracle.upper_gradients(part, x, theta, y), oracle.second_order_products(part, x, theta, v)
+
+    return jax.jvp(at, (theta,), (v,))[1]
 
 
 def _f_y(y: PyTree, part: _Part, x: PyTree, theta: PyTree, _: PyTree) -> PyTree:
@@ -332,10 +355,10 @@ def _column(part: _Part, packed: Array):
     return column
 
 
-def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array]:
+def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array, Array]:
     found = jax.vmap(_column(part, packed))(rows)
-    g_theta = oracle.lower_gradient_in_domain(part, *part.split(packed, "x", "theta"))
-    return part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]
+    value, g_theta = oracle.lower_value_and_gradient(part, *part.split(packed, "x", "theta"))
+    return value, part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]
 
 
 def _columns(part: _Part, packed: Array, units: Array) -> Array:

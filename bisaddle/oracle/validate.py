@@ -52,10 +52,11 @@ def check_problem_at(problem: Problem, point: Point, *, feasible: bool = True) -
             _check_feasible("y", problem.y_set, point.y)
 
 
-def require_concrete(who: str, problem: Problem, point: Point) -> None:
+def require_concrete(who: str, problem: Problem, *points: Point) -> None:
     """Raise ValueError for traced arrays, which what is driven from the host cannot read."""
-    _check_kinds(problem, point)
-    if any(traced(leaf) for leaf in jax.tree.leaves((problem, point))):
+    for point in points:
+        _check_kinds(problem, point)
+    if any(traced(leaf) for leaf in jax.tree.leaves((problem, points))):
         raise ValueError(
             f"{who} needs concrete arrays, given traced ones: it does not work inside jit, vmap or grad; call it "
             "outside, or use the init and step of a method with a pure step, such as bs.methods.FullyProjected"

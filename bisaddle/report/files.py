@@ -18,18 +18,22 @@ from bisaddle.report.schema import plain
 
 # far above the results of a whole reproduction; a device that never ends is none
 MOST_BYTES = 2**29
+# at once: memory for more than is there is not asked for
+PIECE = 2**20
 
 
 def read(path: str | os.PathLike) -> bytes:
     """The content of a file; OSError if it cannot be had, or has no end."""
+    content = bytearray()
     try:
         with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            while len(content) <= MOST_BYTES and (piece := file.read(PIECE)):
+                content += piece
     except ValueError as error:  # a name that no file can have
         raise OSError(str(error)) from error
     if len(content) > MOST_BYTES:
         raise OSError(f"more than {MOST_BYTES} bytes")
-    return content
+    return bytes(content)
 
 
 def parsed_json(content: bytes) -> Any:
@@ -91,18 +95,20 @@ def write_figure(path: str | os.PathLike, figure: Any, **options: Any) -> Path:
 def check_writable(path: str | os.PathLike) -> None:
     """Raise OSError, before any work is done for it, if `write` could not write there. The folder is made."""
     path = Path(path)
-    if path.exists() and not path.is_file():
-        what = "folder" if path.is_dir() else "device"
-        raise IsADirectoryError(f"{path} is a {what}; the name of a file is needed")
     beside = _beside(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.touch()
+        occupied = path.exists() and not path.is_file()
+        if not occupied:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside.touch()
     except OSError as error:
         raise type(error)(f"{path} cannot be written ({error.strerror or error}); name a place that can") from error
     finally:
         with suppress(OSError):
             beside.unlink()
+    if occupied:
+        what = "folder" if path.is_dir() else "device"
+        raise IsADirectoryError(f"{path} is a {what}; the name of a file is needed")
 
 
 def _beside(path: Path) -> Path:

@@ -155,33 +155,34 @@ class BlockRun(Run):
             raise ValueError(f"its state is not that of {self.method.name} on this problem")
         self.state = found
 
-    def record(self, state: State, seconds: float) -> Record:
-        certificate = self.certifier.certificate(*self.certifier.kernels.flat(state.point))
+    def record(self, state: State, seconds: float, below: float | None = None) -> Record:
+        certificate = self.certifier.certificate(*self.certifier.kernels.flat(state.point), below=below)
         return self.keep(int(state.k), seconds, state.point, certificate, self.method.counts(self.problem, state))
 
     def take(self, states: State, last: State, seconds: float, limits: Limits) -> None:
         """Go on to the states that a block has recorded, the last of which is on the device too."""
-        begin, before = self.state, self.seconds
+        begin, first, before = self.state, self.k, self.seconds
         self.seconds += seconds
         sizes = _magnitudes(states)
         for i, k in enumerate(map(int, states.k)):
             sound = sizes[i] <= self.ceiling  # NaN is not
             if not sound:
-                self.state = _last_within(self.problem, self.method, begin, k - self.k, self.ceiling)
+                self.state = _last_within(self.problem, self.method, begin, k - first, self.ceiling)
             else:
                 at_end = i == len(sizes) - 1
                 self.state = last if at_end else programs.on_device(jax.tree.map(lambda leaf, i=i: leaf[i], states))
+            self.k = int(self.state.k)  # now: a certificate may run out of time
             record = None
             if sound and limits.due(k):
                 record = self.record(self.state, before + (i + 1) / len(sizes) * seconds)
             self.status = limits.status(k, float(sizes[i]), self.ceiling, record)
             if self.status is not None:  # what the block did after it is not asked for
                 break
-        self.k = int(self.state.k)
 
     def finish(self) -> None:
         if self.history.last is None or self.history.last.k < self.k:
-            self.record(self.state, self.seconds)
+            self.record(self.state, self.seconds, below=np.inf)
+            self.closely = self.k
 
 
 def run_blocks(runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoints | None = None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bisaddle.certificate.certifier import Gap
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.problem import Point, Problem
 from bisaddle.run import container
@@ -44,9 +45,7 @@ class Settings:
     max_seconds: float | None
     every: int
     sparse: bool
-    measure: str
-    sigma: float
-    tau: float
+    gap: Gap
     several: bool
     horizon: int
 

@@ -87,7 +87,7 @@ class Limits:
             return refuted
         budget = status in (Status.MAX_STEPS, Status.MAX_SECONDS, Status.STALLED)
         if budget and self.tol is not None and certificate.within(ACCEPTABLE * self.tol):
-            return Status.ACCEPTABLE
+            return Status.CERTIFIED if certificate.within(self.tol) else Status.ACCEPTABLE
         return status
 
     def due(self, k: int) -> bool:
@@ -96,7 +96,9 @@ class Limits:
 
 
 def _refuted(certificate: Certificate) -> Status | None:
-    """What a witness in the certificate says of the problem."""
+    """What the certificate has against the problem."""
+    if certificate.mismatch:
+        return Status.WRONG_DERIVATIVES
     if certificate.lower_witness is not None:
         return Status.NOT_STRONGLY_CONVEX
     return None if certificate.upper_witness is None else Status.NOT_CONCAVE
@@ -106,7 +108,7 @@ class Run:
     """The mutable part of one run: where it stands, what it has recorded, how it ended, how long the method worked.
 
     ceiling: the magnitude above which it has diverged. begun: whether the start is behind it. score: the least gap with
-    its error bound so far; idle: records since then.
+    its error bound so far; idle: records since then. closely: the step at which `finish` looked, as for a result.
     """
 
     # what a checkpoint has of a run, besides the state of the method
@@ -119,6 +121,7 @@ class Run:
         self.status: Status | None = None
         self.seconds, self.ceiling, self.begun = 0.0, DIVERGENCE, False
         self.score, self.idle = np.inf, 0
+        self.closely: int | None = None
 
     def begin(self, limits: Limits) -> None:
         """Look at the start, unless that is behind it."""
@@ -180,7 +183,7 @@ class HostRun(Run):
         self.look = self.best = Look(0, x, theta, y, theta, np.inf, np.inf, np.nan, Counts())
         self.times = {0: 0.0}
         self.tried: Look | None = None
-        self.start, self.host = (x, theta, y), method
+        self.start, self.host = start, method
         self.looks = method.looks(problem, self.kernels, x, theta, y)
 
     def look_at_start(self, limits: Limits) -> None:
@@ -200,11 +203,12 @@ class HostRun(Run):
 
     def restore(self, snapshot: Any) -> None:
         super().restore(snapshot)
-        sizes = [part.shape for part in self.start]
+        start = self.kernels.flat(self.start)
+        sizes = [part.shape for part in start]
         for look in (self.look, self.best, self.tried or self.look):
             if [look.x.shape, look.theta.shape, look.y.shape] != sizes:
                 raise ValueError(f"x, theta and y of a look must have the shapes {sizes}")
-        self.looks = self.host.looks(self.problem, self.kernels, *self.start, snapshot.get("state"))
+        self.looks = self.host.looks(self.problem, self.kernels, *start, snapshot.get("state"))
 
     def advance(self) -> Look:
         """One step; its time is the method's own, without what was compiled for it."""
@@ -223,8 +227,8 @@ class HostRun(Run):
         self.times = {self.best.k: self.times.get(self.best.k, self.seconds), look.k: self.seconds}
         self.bar.show(look.k, look.gap)
 
-    def record(self, look: Look) -> Record:
-        return self._keep(look, self.certifier.certificate(look.x, look.theta, look.y))
+    def record(self, look: Look, below: float | None = None) -> Record:
+        return self._keep(look, self.certifier.certificate(look.x, look.theta, look.y, below=below))
 
     def record_if_within(self, look: Look, tol: float) -> Record | None:
         """A record where the method takes its gap to be at most tol; None if the certificate would not agree."""
@@ -249,9 +253,11 @@ class HostRun(Run):
         # a run that did not succeed also shows the place that seemed best
         better = self.status is not Status.CERTIFIED and self.best.gap < 0.9 * self.look.gap
         if better and self.best.k not in known:
-            self.record(self.best)
+            self.record(self.best, below=np.inf)
+            self.closely = self.best.k
         if self.look.k not in known:
-            self.record(self.look)
+            self.record(self.look, below=None if better else np.inf)
+            self.closely = self.best.k if better else self.look.k
 
     def _keep(self, look: Look, certificate: Certificate) -> Record:
         point = self.kernels.point(look.x, look.theta, look.y)

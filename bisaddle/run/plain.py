@@ -167,10 +167,11 @@ class Reader:
     def _class(self, plain: dict) -> Any:
         kind = _class(plain["class"])
         if issubclass(kind, tuple):
-            values = self._tuple(plain)
-            if len(values) != len(kind._fields):  # pyright: ignore[reportAttributeAccessIssue]
+            # a NamedTuple, as _class has made sure
+            values, names = self._tuple(plain), kind._fields  # pyright: ignore[reportAttributeAccessIssue]
+            if len(values) != len(names):
                 raise ValueError(f"a {kind.__name__} of {len(values)} fields")
-            _check_types(kind, dict(zip(kind._fields, values, strict=True)))  # pyright: ignore[reportAttributeAccessIssue]
+            _check_types(kind, dict(zip(names, values, strict=True)))
             return tuple.__new__(kind, values)
         names = [field.name for field in dataclasses.fields(kind)]
         if sorted(plain["fields"]) != sorted(names):

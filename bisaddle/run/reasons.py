@@ -13,7 +13,7 @@ def reason(status: Status, problem: Problem, certifier: Certifier, point: Point,
     """What is known beyond the status; nothing if that is all."""
     if status is Status.NONFINITE:
         return _without_numbers(problem.data) or _not_finite(certifier, point)
-    if status in (Status.NOT_CONCAVE, Status.NOT_STRONGLY_CONVEX):
+    if status in (Status.NOT_CONCAVE, Status.NOT_STRONGLY_CONVEX, Status.WRONG_DERIVATIVES):
         return certificate.refutation
     if status is Status.STALLED:
         return _reachable(certifier, certificate)

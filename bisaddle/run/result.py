@@ -38,6 +38,10 @@ class Status(Enum):
         "f is not concave in y, so that no gap tells the worst y; change f, or add a concave term such as "
         "-c |y - y0|^2; certificate.upper_witness has the direction."
     )
+    WRONG_DERIVATIVES = (
+        "f or g change otherwise than their derivatives say; correct those in Derivatives, a custom_vjp or a "
+        "stop_gradient, or smooth the kink; certificate.mismatch has the numbers, bs.check_derivatives more."
+    )
     NONFINITE = (
         "NaN or infinity appeared; lower the step sizes (alpha, eta first) or check f and g; result.last is finite."
     )

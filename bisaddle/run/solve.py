@@ -6,15 +6,15 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from bisaddle.certificate.certifier import Certifier, check_measure, check_oracles, natural_measure
+from bisaddle.certificate.certifier import Certifier, Gap
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import as_number, check_key, check_problem_at, is_whole, require_concrete
+from bisaddle.oracle.validate import as_number, check_key, is_whole, require_concrete
 from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
 from bisaddle.run.blocks import BlockRun, run_blocks
@@ -24,7 +24,7 @@ from bisaddle.run.loop import HostRun, Limits, Run, run_hosts
 from bisaddle.run.progress import Progress
 from bisaddle.run.reasons import reason
 from bisaddle.run.result import Record, Result, Status
-from bisaddle.run.starts import best_result, moved_into, start_points
+from bisaddle.run.starts import as_starts, best_result, check_starts, moved_into, start_points
 from bisaddle.trees import Number, dtype_of
 
 # a run is recorded a hundred times, and at least as often as this
@@ -33,53 +33,60 @@ MOST_STEPS_BETWEEN = 1000
 ROUNDINGS = 20
 
 
+class More(TypedDict, total=False):
+    """What solve takes besides: the step sizes inside the gap; how many starts to draw around the one, and a key."""
+
+    sigma: Number
+    tau: Number
+    starts: int | np.integer | None
+    key: Any
+
+
 def solve(
     problem: Problem,
-    start: Point,
+    start: Point | Sequence[Point],
     method: Method | None = None,
     *,
     tol: Number | None = 1e-4,
     max_steps: int | np.integer = 10_000,
     max_seconds: Number | None = None,
     every: int | np.integer | None = None,
-    measure: str | None = None,
-    sigma: Number = 1.0,
-    tau: Number = 1.0,
+    measure: Gap | str | None = None,
     callback: Callable[[Record], Any] | None = None,
     progress: bool | None = None,
     check: bool = False,
-    starts: int | np.integer | None = None,
-    key: Any = None,
     checkpoint: str | os.PathLike | Checkpoints | None = None,
     checkpoint_every: Number = EVERY,
+    **more: Unpack[More],
 ) -> Result:
     """Run a method until the certificate says that the point is stationary, or a limit says stop.
 
+    start: several are run in turns, and the certified point with the lowest worst value is returned; Result.starts has
+    all results. starts=4, key=jax.random.key(0) draws some around one, as bs.start_points does.
     method: None is Adaptive, which has no step sizes to choose.
     tol: the gap to certify; None runs all steps. max_seconds: wall time from the call, compilation included.
     every: steps between records (certificate, trace, stop rules, callback). None: 100 records a run, at most 1000 steps
     apart; Adaptive then records at the start, when its own gap meets tol and, if there is a callback, every 100 steps.
-    measure, sigma, tau: define the gap, as in certify. measure None: "projection" if x_set has one, else "lmo", else
-    "mixed".
+    measure, sigma, tau: define the gap, as in certify; a bs.Gap has all three. measure None: "projection" if x_set has
+    one, else "lmo", else "mixed".
     callback: called with every Record; a true return value stops the run. progress: show a progress bar; None: only on
     a terminal.
     check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with a
     witness if one fails; theory.check_assumptions looks more closely.
-    starts, key: run from this many starts, in turns, and return the certified point with the lowest worst value;
-    Result.starts has all results. The first start is `start`; the second sets the parts of x that lie in boxes to nine
-    tenths of their range; the others are drawn with the key (jax.random.key(seed)).
     checkpoint, checkpoint_every: a file in which the run is kept every so many seconds, and when it ends, also by
     Ctrl-C or SIGTERM; bs.resume goes on from it. The one before is kept as well, in checkpoint.previous. A file that is
     there already is refused, and so is one that another run is using.
     """
     began = time.perf_counter()
-    require_concrete("solve", problem, start)
-    _check_limits(tol, max_steps, max_seconds, every, starts, key)
+    starts = as_starts(start)
+    require_concrete("solve", problem, *starts)
+    _check_limits(tol, max_steps, max_seconds, every)
     _check_choices(callback, progress, check)
+    gap, drawn = _with_more(measure, starts, dict(more))
     if check:
         from bisaddle.theory.assumptions import quick_check  # seldom used, and slow to load
 
-        report = quick_check(problem, start)
+        report = quick_check(problem, starts[0])
         if not report.ok:
             raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
     if method is None:
@@ -88,23 +95,21 @@ def solve(
         raise ValueError(f"method must be a bisaddle.methods.Method, given {described(method)}; None is Adaptive()")
     watch = Watch()
     with watched(watch), not_lost():
-        check_problem_at(problem, start)
+        check_starts(problem, starts)
     method.check(problem)
-    if measure is None:
-        measure = natural_measure(problem.x_set)
-    check_measure(measure, sigma, tau)
-    check_oracles(problem, measure)
     max_steps, sparse = int(max_steps), every is None
     every = int(every or max(1, min(MOST_STEPS_BETWEEN, max_steps // 100)))
     tol = None if tol is None else float(tol)
     max_seconds = None if max_seconds is None else float(max_seconds)
-    gap = (measure, float(sigma), float(tau))
-    settings = Settings(tol, max_steps, max_seconds, every, sparse, *gap, starts is not None, max_steps)
-    _warn_of_rounding(tol, start)
+    gap, alone = Gap.of(gap, problem), isinstance(start, Point) and drawn is None
+    settings = Settings(tol, max_steps, max_seconds, every, sparse, gap, not alone, max_steps)
+    _warn_of_rounding(tol, starts[0])
     if checkpoint is not None and not isinstance(checkpoint, Checkpoints):
         checkpoint = Checkpoints(checkpoint, checkpoint_every)
-    points = lambda: [start] if starts is None else start_points(problem, start, int(starts), key)
-    return _solved(problem, method, points, settings, began, watch, callback, progress, checkpoint)
+    if drawn is not None:
+        with watched(watch), not_lost():
+            starts = start_points(problem, starts[0], *drawn)
+    return _solved(problem, method, starts, settings, began, watch, callback, progress, checkpoint)
 
 
 def resume(
@@ -132,29 +137,26 @@ def resume(
         max_steps=kept.settings.max_steps if max_steps is None else max_steps,
         max_seconds=None if max_seconds is None else float(max_seconds),
     )
-    _check_limits(settings.tol, settings.max_steps, settings.max_seconds, settings.every, None, None)
-    check_measure(settings.measure, settings.sigma, settings.tau)
-    require_concrete("resume", problem, kept.starts[0])
+    _check_limits(settings.tol, settings.max_steps, settings.max_seconds, settings.every)
+    require_concrete("resume", problem, *kept.starts)
     kept.check_problem(path, problem)
     method = kept.method_for(path, method)
     watch = Watch()
     try:
         with watched(watch), not_lost():
-            for start in kept.starts:
-                check_problem_at(problem, start)
+            check_starts(problem, kept.starts)
     except ValueError as error:
         raise ValueError(f"{path} is damaged: its start does not fit the problem: {error}") from error
     method.check(problem)
-    check_oracles(problem, settings.measure)
+    settings = replace(settings, gap=Gap.of(replace(settings.gap), problem))  # looked at again: it comes from a file
     checkpoints = Checkpoints.after(path, checkpoint_every, kept.note)
-    points = lambda: kept.starts
-    return _solved(problem, method, points, settings, began, watch, callback, progress, checkpoints, kept.runs)
+    return _solved(problem, method, kept.starts, settings, began, watch, callback, progress, checkpoints, kept.runs)
 
 
 def _solved(
     problem: Problem,
     method: Method,
-    points: Callable[[], list[Point]],
+    starts: list[Point],
     settings: Settings,
     began: float,
     watch: Watch,
@@ -163,7 +165,7 @@ def _solved(
     checkpoints: Checkpoints | None,
     snapshots: list | None = None,
 ) -> Result:
-    """Runs from the points to their ends. snapshots: where they stand already."""
+    """Runs from the starts to their ends. snapshots: where they stand already."""
     deadline = None if settings.max_seconds is None else began + settings.max_seconds
     problem = replace(problem, data=on_device(problem.data))  # once for all that follows
     with (
@@ -174,12 +176,11 @@ def _solved(
         noted(terminate=checkpoints is not None) as interrupt,
     ):
         watch.say = bar.compiling
-        starts = points()
         if checkpoints is not None:
             checkpoints.about(problem, method, starts, settings)
         kernels, tol = Kernels(problem, starts[0]), settings.tol
         below = -np.inf if tol is None else tol
-        certifier = Certifier(problem, kernels, settings.measure, settings.sigma, settings.tau, below)
+        certifier = Certifier(problem, kernels, settings.gap, below)
         runs, run_all = _runs(problem, method, starts, certifier, bar, settings.sparse)
         if checkpoints is not None:
             checkpoints.restore(runs, snapshots or [])
@@ -214,7 +215,8 @@ def _result(run: Run, limits: Limits, watch: Watch) -> Result:
     best = run.history.best or last
     status, certificate = run.status or Status.MAX_STEPS, best.certificate
     if status is not Status.CERTIFIED:  # looked at as closely as one that is
-        certificate = run.certifier.certificate(*run.certifier.kernels.flat(best.point), below=np.inf)
+        if best.k != run.closely:
+            certificate = run.certifier.certificate(*run.certifier.kernels.flat(best.point), below=np.inf)
         status = limits.ending(status, certificate)
     return Result(
         point=best.point,
@@ -229,24 +231,27 @@ def _result(run: Run, limits: Limits, watch: Watch) -> Result:
     )
 
 
-def solve_path(problems: Iterable[Problem], start: Point, method: Method | None = None, **options) -> list[Result]:
+def solve_path(
+    problems: Iterable[Problem], start: Point | Sequence[Point], method: Method | None = None, **options
+) -> list[Result]:
     """Solve a sequence of problems of the same shapes (say, with a changing radius or ridge), each from the last.
 
     Every problem starts from the best point of the one before, moved into its own sets: by projection or, if x_set has
-    no projection and does not contain the point, to a vertex. options: as in solve. Problems that differ only in
-    numbers are compiled once.
+    no projection and does not contain the point, to a vertex; of several starts, each from its own. options: as in
+    solve. Problems that differ only in numbers are compiled once.
     """
     if isinstance(problems, Problem | dict) or not isinstance(problems, Iterable):
         raise ValueError(f"problems must be several of bisaddle.Problem, given {described(problems)}; use a list")
     results: list[Result] = []
     for problem in problems:
         if results:
-            start = moved_into(problem, results[-1].point)
+            ends = [moved_into(problem, end.point) for end in results[-1].starts or results[-1:]]
+            start = ends if results[-1].starts else ends[0]
         results.append(solve(problem, start, method, **options))
     return results
 
 
-def _check_limits(tol, max_steps, max_seconds, every, starts, key) -> None:
+def _check_limits(tol, max_steps, max_seconds, every) -> None:
     if tol is not None and not as_number("tol", tol) > 0:
         raise ValueError(f"tol must be > 0, given {tol}; use tol=None to run all steps")
     if not is_whole(max_steps) or not 1 <= max_steps < 2**31:
@@ -255,14 +260,6 @@ def _check_limits(tol, max_steps, max_seconds, every, starts, key) -> None:
         raise ValueError(f"max_seconds must be > 0, given {max_seconds}; use None for no limit")
     if every is not None and (not is_whole(every) or not 1 <= every < 2**31):
         raise ValueError(f"every must be a whole number >= 1, given {every}; use None for the default")
-    if starts is None and key is None:
-        return
-    if not is_whole(starts) or not 1 <= starts < 2**31:
-        raise ValueError(f"starts must be a whole number >= 1, given {starts}; leave starts and key out for one start")
-    if key is None and starts > 1:
-        raise ValueError(f"starts={starts} needs a key for the random ones; use key=jax.random.key(0)")
-    if key is not None:
-        check_key(key)
 
 
 def _warn_of_rounding(tol: float | None, start: Point) -> None:
@@ -273,6 +270,29 @@ def _warn_of_rounding(tol: float | None, start: Point) -> None:
             + (', or call jax.config.update("jax_enable_x64", True) and give float64 arrays' if eps > 1e-10 else ""),
             stacklevel=3,
         )
+
+
+def _with_more(measure: Any, starts: list[Point], more: dict[str, Any]) -> tuple[Any, tuple[int, Any] | None]:
+    """The gap with its step sizes, and (count, key) of the starts to draw; None: those given are all."""
+    if unknown := sorted(set(more) - set(More.__annotations__)):
+        raise TypeError(f"solve() got an unexpected keyword argument {unknown[0]!r}")
+    sizes = {name: more[name] for name in ("sigma", "tau") if name in more}
+    if sizes:
+        if isinstance(measure, Gap):
+            raise ValueError(f"measure is a Gap with step sizes of its own, given {', '.join(sizes)} besides")
+        measure = Gap(measure, **sizes)
+    count, key = more.get("starts"), more.get("key")
+    if count is None and key is None:
+        return measure, None
+    if not is_whole(count) or not 1 <= count < 2**31:
+        raise ValueError(f"starts must be a whole number >= 1, given {count}; leave starts and key out for one start")
+    if len(starts) > 1:
+        raise ValueError(f"starts are drawn around one start, given {len(starts)}; use bs.start_points for each")
+    if key is None and count > 1:
+        raise ValueError(f"starts={count} needs a key for the random ones; use key=jax.random.key(0)")
+    if key is not None:
+        check_key(key)
+    return measure, (int(count), key)
 
 
 def _check_choices(callback, progress, check) -> None:

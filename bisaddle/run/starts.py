@@ -1,5 +1,6 @@
 """Several starts: where they lie, and which end is best; and moving a point into other sets."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.problem import Point, Problem
+from bisaddle.oracle.validate import check_key, check_problem_at, is_whole
+from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import cached, on_device
 from bisaddle.run.result import Result, Status
 from bisaddle.sets import Box, Product
@@ -17,12 +19,19 @@ from bisaddle.sets.flat import flat_set
 from bisaddle.trees import Shape
 
 
-def start_points(problem: Problem, start: Point, count: int, key) -> list[Point]:
-    """The start itself; what lies in boxes at nine tenths of its range; then random ones, x from X and y from Y.
+def start_points(problem: Problem, start: Point, count: int | np.integer, key: Any) -> list[Point]:
+    """Starts for solve: the start itself; one with the parts of x that lie in boxes at nine tenths of their range; then
+    random ones, x from X and y from Y.
 
-    Without a box the second is random too. On multi-task problems the first two are lambda = 0.5 and 0.9.
+    key: for the random ones, jax.random.key(seed). Without a box the second is random too. On multi-task problems the
+    first two are lambda = 0.5 and 0.9.
     """
-    points = [start]
+    if not is_whole(count) or not 1 <= count < 2**31:
+        raise ValueError(f"count must be a whole number >= 1, given {count}")
+    if key is not None or count > 1:
+        check_key(key)
+    check_problem_at(problem, start)
+    points, count = [start], int(count)
     # not the end of the box: there f may not depend on the other parts of x at all, and nothing would move
     raised = _raised(problem.x_set, start.x)
     if raised is not None and count > 1:
@@ -36,6 +45,22 @@ def start_points(problem: Problem, start: Point, count: int, key) -> list[Point]
             x, y = jax.tree.map(lambda rows, i=i: rows[i], (xs, ys))
             points.append(Point(x, start.theta, start.y if problem.y_set is None else y))
     return points
+
+
+def as_starts(start: Any) -> list[Point]:
+    """One start or several as a list."""
+    if isinstance(start, Point):
+        return [start]
+    if not isinstance(start, Sequence) or not start or not all(isinstance(point, Point) for point in start):
+        raise ValueError(f"start must be a bisaddle.Point, or a list of them, given {described(start)}; use bs.Point")
+    return list(start)
+
+
+def check_starts(problem: Problem, starts: list[Point]) -> None:
+    for i, start in enumerate(starts):
+        check_problem_at(problem, start)
+        if Shape.of(start) != Shape.of(starts[0]):
+            raise ValueError(f"all starts must have the shapes and dtypes of the first one; start {i} has others")
 
 
 def _draw(sets: tuple[ConvexSet, ConvexSet | None], key: Array, *, like: tuple[Shape, Shape], count: int) -> Any:

@@ -1,4 +1,4 @@
-"""Norm balls around the origin."""
+"""Norm balls around the origin, of arrays or of whole pytrees of arrays."""
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ class L1Ball(VectorSet):
     project: as the simplex, O(n) a pass; lmo: O(n), one signed coordinate.
     """
 
+    of_trees = True
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "L1Ball radius"))
 
     def vector_project(self, v: Array) -> Array:
@@ -44,6 +45,7 @@ class L2Ball(VectorSet):
     project: O(n), a rescaling; lmo: O(n), -radius d / |d|.
     """
 
+    of_trees = True
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "L2Ball radius"))
 
     def vector_project(self, v: Array) -> Array:
@@ -70,6 +72,7 @@ class LinfBall(VectorSet):
     project: O(n), a clip; lmo: O(n), -radius sign(d).
     """
 
+    of_trees = True
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "LinfBall radius"))
 
     def vector_project(self, v: Array) -> Array:

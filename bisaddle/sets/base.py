@@ -161,8 +161,11 @@ class VectorSet(ConvexSet):
     its own, so that Simplex(axis=-1) is one simplex per row. A subclass writes `vector_project`, `vector_lmo` and
     `vector_diameter` for one vector, and `vector_sample` where there is a simpler way to draw a point; arrays among its
     fields have one entry per coordinate.
+    of_trees: whether a pytree is taken as one vector of all its entries, as a norm may be; of other sets it is more
+    often a mistake.
     """
 
+    of_trees: ClassVar[bool] = False
     axis: int | tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
 
     def vector_project(self, v: Array) -> Array:
@@ -183,19 +186,22 @@ class VectorSet(ConvexSet):
         weights = jnp.arange(1.0, 5.0) + draws[0, 0]
         return (weights / jnp.sum(weights)) @ jax.vmap(self.vector_lmo)(draws[1:])
 
-    def project(self, v: Array) -> Array:
+    def project(self, v: PyTree) -> PyTree:
         return self._each(self.vector_project, v)
 
-    def lmo(self, direction: Array) -> Array:
+    def lmo(self, direction: PyTree) -> PyTree:
         return self._each(self.vector_lmo, direction)
 
-    def violation(self, v: Array) -> Array:
+    def violation(self, v: PyTree) -> Array:
         return self._total(self.vector_violation, v)
 
-    def diameter(self, v: Array) -> Array:
+    def diameter(self, v: PyTree) -> Array:
         return self._total(self.vector_diameter, v)
 
-    def sample(self, key: Array, shape: tuple[int, ...]) -> Array:
+    def sample(self, key: Array, shape: PyTree) -> PyTree:
+        if not is_shape(shape):
+            of = trees.Shape.of(jax.tree.map(lambda a: jax.ShapeDtypeStruct(a, float), shape, is_leaf=is_shape))
+            return of.traced(self.vector_sample(key, of.size))
         axes = self._axes(len(shape))
         size = prod(shape[a] for a in axes)
         count = prod(shape) // max(size, 1)
@@ -204,6 +210,8 @@ class VectorSet(ConvexSet):
         return self._restore(rows, shape)
 
     def misfit(self, v: PyTree) -> str | None:
+        if self._reads_as_one(v):
+            return self.vector_misfit(trees.size(v))
         reason = ConvexSet.misfit(self, v)
         if reason is not None:
             return reason
@@ -219,6 +227,10 @@ class VectorSet(ConvexSet):
             if isinstance(value, jax.Array | np.ndarray) and value.ndim and value.size != size:
                 return f"{type(self).__name__} has {name} with {value.size} entries, given vectors of size {size}"
         return None
+
+    def _reads_as_one(self, v: PyTree) -> bool:
+        """Whether v is a pytree to be taken as one vector; one that is an array has its own way."""
+        return self.of_trees and self.axis is None and not hasattr(v, "shape") and trees.size(v) > 0
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
         if self.axis is None:
@@ -240,17 +252,27 @@ class VectorSet(ConvexSet):
         moved = rows.reshape([shape[a] for a in others] + [shape[a] for a in axes])
         return jnp.moveaxis(moved, range(len(shape) - len(axes), len(shape)), axes)
 
-    def _each(self, function: Callable[[Array], Array], v: Array) -> Array:
+    def _each(self, function: Callable[[Array], Array], v: PyTree) -> PyTree:
         v = self.fitting(v)
+        if not hasattr(v, "shape"):
+            shape = trees.Shape.of(v)
+            return shape.traced(function(shape.join(v)))
         if self.axis is None:
             return function(v.ravel()).reshape(v.shape)
         return self._restore(jax.vmap(function)(self._rows(v)), v.shape)
 
-    def _total(self, function: Callable[[Array], Array], v: Array) -> Array:
+    def _total(self, function: Callable[[Array], Array], v: PyTree) -> Array:
         v = self.fitting(v)
+        if not hasattr(v, "shape"):
+            return function(trees.Shape.of(v).join(v))
         if self.axis is None:
             return function(v.ravel())
         return jnp.sqrt(jnp.sum(jnp.square(jax.vmap(function)(self._rows(v)))))
+
+
+def is_shape(node: Any) -> bool:
+    """Whether a node of a pytree is the shape of an array."""
+    return isinstance(node, tuple) and all(isinstance(n, int) for n in node)
 
 
 def as_leaf(value, name: str) -> Leaf:

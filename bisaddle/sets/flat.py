@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from jaxtyping import PyTree
@@ -10,15 +11,19 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import ConvexSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
-from bisaddle.sets.flat_base import FlatSet as FlatSet, Linear, length
-from bisaddle.sets.flat_compiled import CompiledForm, IndicatorForm, PenaltyForm, SquaredForm, is_domain
+from bisaddle.sets.combine import Custom
+from bisaddle.sets.flat_base import Face, FlatSet as FlatSet, Linear, length
+from bisaddle.sets.flat_compiled import CompiledForm, CustomForm, IndicatorForm, PenaltyForm, SquaredForm, is_domain
 from bisaddle.sets.flat_divergences import ChiSquareForm, KLForm
 from bisaddle.sets.flat_forms import BoxForm, L1Form, L2Form, SimplexForm, UnitSimplexForm
+from bisaddle.sets.flat_spectral import NuclearForm, SpectrahedronForm
 from bisaddle.sets.probability import ChiSquareBall, KLBall
 from bisaddle.sets.product import Product
 from bisaddle.sets.prox import Indicator, Penalty, SquaredL2
 from bisaddle.sets.sections import FreeBall
 from bisaddle.sets.simplex import Simplex
+from bisaddle.sets.spectral import NuclearBall
+from bisaddle.sets.symmetric import Spectrahedron
 from bisaddle.trees import Number, Shape
 
 # the sets of one array with a form in NumPy; a subclass may be another set, and has to be named
@@ -33,6 +38,10 @@ FORMS: dict[type[ConvexSet], Callable[..., FlatSet]] = {
     KLBall: KLForm,
     ChiSquareBall: ChiSquareForm,
 }
+# those of one matrix whose projections are NumPy's up to this many rows or columns, whichever are fewer; the rest of
+# their oracles is compiled
+SPECTRAL: dict[type[ConvexSet], Callable[..., FlatSet]] = {NuclearBall: NuclearForm, Spectrahedron: SpectrahedronForm}
+FULL = 128
 
 
 def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
@@ -46,8 +55,14 @@ def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
         raise ValueError(reason)
     kind = type(convex_set)
     if kind in FORMS:
-        form = FORMS[kind](convex_set, shape.shapes[0], shape.dtype)
+        # a pytree that such a set takes is one vector to it
+        of = shape.shapes[0] if len(shape.shapes) == 1 else (shape.size,)
+        form = FORMS[kind](convex_set, of, shape.dtype)
         return form if shape.dtype == np.float64 else Widened(convex_set, form)
+    if kind is Custom:
+        return CustomForm(convex_set, shape)
+    if kind in SPECTRAL and len(shape.shapes[0]) == 2 and min(shape.shapes[0]) <= FULL:
+        return SPECTRAL[kind](convex_set, shape)
     if isinstance(convex_set, Product) and kind is Product:
         return ProductForm(convex_set, shape)
     if isinstance(convex_set, Penalty) and is_domain(convex_set):
@@ -95,6 +110,10 @@ class ProductForm(FlatSet):
 
         return self._join(v, points), inside
 
+    def face(self, v: np.ndarray) -> Face:
+        self._require("project")
+        return joined_faces([block.face(v[place]) for block, place in self._blocks], [at for _, at in self._blocks])
+
     def violation(self, v: np.ndarray) -> float:
         return math.hypot(*(block.violation(v[place]) for block, place in self._blocks))
 
@@ -126,6 +145,19 @@ class ProductForm(FlatSet):
         return np.concatenate(parts, dtype=v.dtype)
 
 
+def joined_faces(faces: list[Face], places: list[slice]) -> Face:
+    """That of a product, from those of its blocks, which lie at these places."""
+    if len(faces) == 1:
+        return faces[0]
+
+    def each(parts: list[Linear], rows: np.ndarray) -> np.ndarray:
+        return np.concatenate([part(rows[..., at]) for part, at in zip(parts, places, strict=True)], axis=-1)
+
+    bends = [face.bend or np.zeros_like for face in faces]
+    bend = None if all(face.bend is None for face in faces) else partial(each, bends)
+    return Face(np.concatenate([face.point for face in faces]), partial(each, [face.along for face in faces]), bend)
+
+
 class Widened(FlatSet):
     """A form in float64 for vectors of another dtype."""
 
@@ -142,6 +174,11 @@ class Widened(FlatSet):
     def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
         p, inside = self.inner.linearised(_wide(v))
         return p.astype(v.dtype), lambda rows: inside(_wide(rows)).astype(rows.dtype)
+
+    def face(self, v: np.ndarray) -> Face:
+        point, along, bend = self.inner.face(_wide(v))
+        narrow = lambda linear: lambda rows: linear(_wide(rows)).astype(rows.dtype)
+        return Face(point.astype(v.dtype), narrow(along), None if bend is None else narrow(bend))
 
     def violation(self, v: np.ndarray) -> float:
         return self.inner.violation(_wide(v))

@@ -1,7 +1,7 @@
 """The form of every other set over flat vectors: small programs, each compiled when it is first called."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
@@ -97,12 +97,39 @@ class CompiledForm(FlatSet):
         return float(bound), np.array(point)
 
 
+class CustomForm(CompiledForm):
+    """Custom: what its functions give is held against other points that they gave.
+
+        <v - p, z - p> <= 0 for p = project(v), and <d, s> <= <d, z> for s = lmo(d), for every z of the set
+
+    Where that fails by more than the tolerance stated, the error is what it fails by.
+    """
+
+    @cached_property
+    def _others(self) -> list[np.ndarray]:
+        noise = [sign * np.random.default_rng(i).normal(size=self.size) for i in range(2) for sign in (1, -1)]
+        noise = [v.astype(self.shape.dtype) for v in noise]
+        points = [self.lmo(d) for d in noise] if "lmo" in self.capabilities else []
+        return points + ([self.project(10 * v) for v in noise] if "project" in self.capabilities else [])
+
+    def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
+        stated, away = super().project_error(v, p), v - p
+        for z in self._others:
+            if (apart := length(z - p)) > 0:
+                rise = float(away.dot(z - p)) / apart
+                stated = max(stated, rise if rise > stated * (1 + length(away) / apart) else 0.0)
+        return stated
+
+    def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
+        return max([super().lmo_error(d, s), *(float(d.dot(s - z)) for z in self._others)])
+
+
 class PenaltyForm(FlatSet):
     """A penalty: as a set it is its domain, whose form is asked; `own` knows h, its prox and its best response."""
 
     def __init__(self, of: Penalty, domain: FlatSet, own: FlatSet):
         super().__init__(of, domain.size)
-        self.project, self.lmo, self.linearised = domain.project, domain.lmo, domain.linearised
+        self.project, self.lmo, self.linearised, self.face = domain.project, domain.lmo, domain.linearised, domain.face
         self.violation, self.diameter = domain.violation, domain.diameter
         self.prox, self.penalty, self.best_response = own.prox, own.penalty, own.best_response
         self.project_error, self.lmo_error, self.prox_error = domain.project_error, domain.lmo_error, own.prox_error

@@ -9,7 +9,7 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import Leaf, VectorSet
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
-from bisaddle.sets.flat_base import FlatSet, Linear, all_finite, length, scaled_length
+from bisaddle.sets.flat_base import Face, FlatSet, Linear, all_finite, length, scaled_length
 from bisaddle.sets.simplex import Simplex
 
 # sizes up to which a loop over Python's floats, or a sort, finds the threshold of a simplex fastest
@@ -251,16 +251,26 @@ class L2Form(RadiusForm):
         return 2 * self.radius
 
     def derivative(self, v: np.ndarray, p: np.ndarray) -> Linear:
+        units, factors = self._border(v, p)
+        return lambda rows: factors * _across(rows, units)
+
+    def face(self, v: np.ndarray) -> Face:
+        p = self.project(v)
+        with np.errstate(all="ignore"):
+            units, factors = self._border(self.rows(v), self.rows(p))
+        along = lambda rows: self.flat(_across(self.rows(rows), units))
+        return Face(p, along, lambda rows: self.flat((1 / factors - 1) * self.rows(rows)))
+
+    def _border(self, v: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray | float]:
+        """The unit normals where v projects on the sphere, 0 inside, and the factors radius / |v|, 1 inside."""
         if v.ndim == 1:
             divisor, scaled = scaled_length(v)
             if divisor * scaled <= self.radius:
-                return np.array
-            units, factors = p / self.radius, self.radius / divisor / scaled
-        else:
-            units, lengths = directions(v)
-            inside = lengths <= self.radius
-            units, factors = np.where(inside, 0.0, units), np.where(inside, 1.0, self.radius / lengths)
-        return lambda rows: factors * (rows - units * (units * rows).sum(axis=-1, keepdims=True))
+                return np.zeros_like(v), 1.0
+            return p / self.radius, self.radius / divisor / scaled
+        units, lengths = directions(v)
+        inside = lengths <= self.radius
+        return np.where(inside, 0.0, units), np.where(inside, 1.0, self.radius / lengths)
 
 
 class BoxForm(FlatSet):
@@ -295,6 +305,11 @@ class BoxForm(FlatSet):
 
     def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
         return 0.0
+
+
+def _across(rows: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """rows without their parts along the units."""
+    return rows - units * (units * rows).sum(axis=-1, keepdims=True)
 
 
 def in_dtype(size: Leaf, dtype: np.dtype) -> float:

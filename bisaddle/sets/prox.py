@@ -180,6 +180,9 @@ class ElasticNet(Penalty):
                 f"{type(self.domain).__name__}: for others its prox has no closed form"
             )
 
+    def misfit(self, v: PyTree) -> str | None:
+        return ConvexSet.misfit(self, v) or self.domain.misfit(v)
+
     def prox(self, v: Array, step: Number) -> Array:
         t = like(step, jnp.asarray(v))
         return self.domain.project(_soft(v, t * like(self.l1, v)) / (1 + t * like(self.l2, v)))
@@ -235,7 +238,7 @@ class GroupL1(Penalty):
         self.groups, self.domain, self.count = labels, domain, int(labels.max()) + 1
 
     def misfit(self, v: PyTree) -> str | None:
-        reason = self.domain.misfit(v)
+        reason = ConvexSet.misfit(self, v) or self.domain.misfit(v)
         if reason is None and tuple(v.shape) != self.groups.shape:
             return f"GroupL1 has groups of shape {self.groups.shape}, given an array of shape {v.shape}"
         return reason

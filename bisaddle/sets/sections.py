@@ -6,12 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from bisaddle.sets.balls import L2Ball
 from bisaddle.sets.base import Leaf, VectorSet, finite_array, flat, like, poison, positive, traced
 from bisaddle.sets.knapsack import fill_cheapest, project_box_hyperplane
-from bisaddle.trees import Number
+from bisaddle.trees import Number, Shape
 
 
 class _BoxSection(VectorSet):
@@ -167,7 +167,9 @@ class FreeBall(L2Ball):
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "FreeBall radius"), default=1e6)
     stands_in_for: ClassVar[str] = "an unconstrained variable"
 
-    def binds(self, v: Array, tol: Number = 1e-6) -> Array:
+    def binds(self, v: PyTree, tol: Number = 1e-6) -> Array:
         """Whether v lies at the boundary, up to tol relative to the radius (in any slice, with `axis`)."""
-        lengths = jax.vmap(lambda row: jnp.sqrt(jnp.sum(jnp.square(row))))(self._rows(jnp.asarray(v)))
+        v = self.fitting(v)
+        rows = self._rows(v) if hasattr(v, "shape") else Shape.of(v).join(v)[None]
+        lengths = jax.vmap(lambda row: jnp.sqrt(jnp.sum(jnp.square(row))))(rows)
         return jnp.any(lengths >= (1 - tol) * like(self.radius, lengths))

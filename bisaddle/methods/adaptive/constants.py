@@ -30,6 +30,8 @@ SMALLER_GAP = 0.9  # factor below the best gap that counts as smaller
 
 # --- the direction and length of a step of x --------------------------------------------------------------------------
 PAIRS = 20  # of L-BFGS: a quarter fewer oracle calls than with 5
+PAIR_BYTES = 2**25  # memory for them, which a large x would fill with copies of itself
+LEAST_PAIRS = 2
 PAIR_CURVATURE = 1e-12  # <s, q> relative to |s| |q|; below, the curvature is rounding
 FACE_CURVATURE = 1e-10  # the same inside the face, where s and q are shorter
 STEEP = 1e-6  # slope of a quasi-Newton direction d, relative to |d| and the x gap: enough for descent to be certain
@@ -38,6 +40,7 @@ TAU_GROWTH = 4  # after a step that met no curvature
 MOST_GROWN_TAU = 1e8
 SHORT_TAU = 0.5  # the short step of Barzilai and Borwein is taken where it is below this share of the long one
 TAU_AFTER_FAILURE = 0.1  # factor after a line search without success
+LAYER_REACH = 0.03  # longest step of the weights of a network, relative to |x|: a long first one saturates its layers
 
 # --- the line search --------------------------------------------------------------------------------------------------
 HISTORY = 10  # values of f_mu, of which a step has to beat only the largest: spectral steps are not monotone
@@ -66,7 +69,8 @@ LINEAR_ROUNDING = 1e3  # in units of rounding, a change of f_y that is none: f i
 
 # --- what helps them --------------------------------------------------------------------------------------------------
 RECALLED = 10  # evaluations from which the next solve extrapolates
-RECALLED_ENTRIES = 2**25  # in all of them, 256 MB; beyond, a solve begins where the last one ended
+RECALLED_ENTRIES = 2**22  # in all of them, 32 MB; where that is less than two, a solve begins where the last one ended
+RECALLED_INPUTS = 2**20  # in their x and y, 8 MB: two do for a large x
 RECALL_ROUNDING = 1e4  # in units of rounding, added to normal equations that may be singular
 FREE_PRODUCTS = 2  # that a solve takes even with the best preconditioner
 

@@ -3,7 +3,7 @@
 Where a block of x projects, its coordinates are x itself; else they are the weights of atoms that its LMO delivers.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,13 +15,12 @@ from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector
 from bisaddle.sets import NuclearBall, Simplex, Spectrahedron
 from bisaddle.sets.base import ConvexSet
-from bisaddle.sets.flat import FlatSet, flat_set
+from bisaddle.sets.flat import FlatSet, flat_set, joined_faces
+from bisaddle.sets.flat_base import Face
 from bisaddle.sets.flat_compiled import CompiledForm
 
 # differences of z and of the gradient in z along a step
 Pair = tuple[Vector, Vector]
-# rows -> the derivative of a projection, applied to each row
-Rows = Callable[[Vector], Vector]
 
 
 # --- the direction of a step ------------------------------------------------------------------------------------------
@@ -32,23 +31,28 @@ def face_direction(
 ) -> tuple[Vector, Vector]:
     """(d0, d): the projected gradient step, and the same with a quasi-Newton step inside the face that it ends in.
 
-        d0 = P(z - tau Gz) - z,     Pi = derivative of P at z - tau Gz,     d = P(z + (d0 - Pi d0) + B Pi d0 / tau) - z
+        d0 = P(z - tau Gz) - z,     E, K = along and bend of the face of P at z - tau Gz
+        d  = P(z + (d0 - E d0) + B (E d0 + K E d0) / tau) - z
 
-    B: the inverse Hessian of L-BFGS from (Pi s, Pi q), (s, q) the pairs of the last steps, newest first. Pairs without
-    curvature in the face are left out; d is d0 if none remains.
+    B: the inverse Hessian of L-BFGS from (E s, E q + K E s / tau), (s, q) the pairs of the last steps, newest first: a
+    curved border turns the gradient too. Pairs without curvature are left out; d is d0 if none remains.
     """
-    ahead, inside = space.linearised(z - tau * Gz)
-    d0 = ahead - z
+    face = space.face(z - tau * Gz)
+    d0 = face.point - z
     if not pairs:
         return d0, d0
-    rows = inside(np.array([d0, *(s for s, _ in pairs), *(q for _, q in pairs)]))
+    rows = face.along(np.array([d0, *(s for s, _ in pairs), *(q for _, q in pairs)]))
     in_face, (s, q) = rows[0], rows[1:].reshape(2, len(pairs), -1)
+    right = in_face
+    if face.bend is not None:
+        bent = face.bend(rows[: 1 + len(pairs)])
+        right, q = in_face + bent[0], q + bent[1:] / tau
     curvature = np.einsum("ij,ij->i", s, q)
     size = np.sqrt(np.einsum("ij,ij->i", s, s)) * np.sqrt(np.einsum("ij,ij->i", q, q))
     usable = curvature > const.FACE_CURVATURE * size
     if not np.any(usable):
         return d0, d0
-    newton = two_loops(in_face / tau, s[usable], q[usable], curvature[usable])
+    newton = two_loops(right / tau, s[usable], q[usable], curvature[usable])
     return d0, space.project(z + (d0 - in_face) + newton) - z
 
 
@@ -90,8 +94,8 @@ class Part:
     def project(self, z: Vector) -> Vector:
         return self.set.project(z)
 
-    def linearised(self, z: Vector) -> tuple[Vector, Rows]:
-        return self.set.linearised(z)
+    def face(self, z: Vector) -> Face:
+        return self.set.face(z)
 
 
 class Atoms(Part):
@@ -121,8 +125,8 @@ class Atoms(Part):
     def project(self, z: Vector) -> Vector:
         return super().project(self._held(z))
 
-    def linearised(self, z: Vector) -> tuple[Vector, Rows]:
-        return super().linearised(self._held(z))
+    def face(self, z: Vector) -> Face:
+        return super().face(self._held(z))
 
     def _held(self, z: Vector) -> Vector:
         """Empty slots more than 1 below the largest entry, where the projection gives no weight."""
@@ -234,14 +238,9 @@ class Space:
     def project(self, z: Vector) -> Vector:
         return _joined([block.part.project(z[block.in_z]) for block in self.blocks])
 
-    def linearised(self, z: Vector) -> tuple[Vector, Rows]:
-        """P(z), and the derivative of P there."""
-        ahead, inside = zip(*(block.part.linearised(z[block.in_z]) for block in self.blocks), strict=True)
-
-        def all_inside(rows: Vector) -> Vector:
-            return _joined([apply(rows[..., block.in_z]) for apply, block in zip(inside, self.blocks, strict=True)])
-
-        return _joined(ahead), all_inside
+    def face(self, z: Vector) -> Face:
+        places = [block.in_z for block in self.blocks]
+        return joined_faces([block.part.face(z[block.in_z]) for block in self.blocks], places)
 
     def vertices(self, Gx: Vector) -> list[Vector | None]:
         """For every block of atoms the vertex farthest down the gradient; None for the others."""

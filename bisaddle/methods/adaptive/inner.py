@@ -68,8 +68,8 @@ class Solver:
         self.kernels = kernels
         self.cost = Cost()
         self.inverse = Inverse(kernels)
-        entries = kernels.x.size + kernels.y.size + 2 * kernels.theta.size
-        self.recall = Recall() if kernels.has_lower and Recall.fits(entries) else None
+        remembers = kernels.has_lower and most_recalled(kernels.x.size + kernels.y.size, 2 * kernels.theta.size) > 1
+        self.recall = Recall() if remembers else None
 
     def state(self) -> "SolverState":
         """What later evaluations depend on, as it is now."""
@@ -267,20 +267,16 @@ class Recall:
     theta: Vector = field(default_factory=lambda: np.zeros((0, 0)))
     w: Vector = field(default_factory=lambda: np.zeros((0, 0)))
 
-    @staticmethod
-    def fits(entries: int) -> bool:
-        """Whether evaluations of so many entries each take little enough memory together."""
-        return const.RECALLED * entries <= const.RECALLED_ENTRIES
-
     def add(self, x: Vector, y: Vector, theta: Vector, w: Vector) -> None:
         given = np.concatenate([x, y])
         if not self.filled:
-            empty = lambda row: np.zeros((const.RECALLED, row.size), row.dtype)
+            most = most_recalled(given.size, theta.size + w.size)
+            empty = lambda row: np.zeros((most, row.size), row.dtype)
             self.inputs, self.theta, self.w = empty(given), empty(theta), empty(w)
         for rows, new in ((self.inputs, given), (self.theta, theta), (self.w, w)):
             rows[1:] = rows[:-1]
             rows[0] = new
-        self.filled = min(self.filled + 1, const.RECALLED)
+        self.filled = min(self.filled + 1, len(self.inputs))
 
     def theta_at(self, x: Vector) -> Vector:
         """The affine combination of the known theta whose weights bring the known x closest to this one."""
@@ -296,6 +292,12 @@ class Recall:
             return answers[0].copy()
         weights = affine_weights(known[1:] - known[0], given - known[0])
         return answers[0] + weights @ (answers[1:] - answers[0])
+
+
+def most_recalled(inputs: int, answers: int) -> int:
+    """How many evaluations are remembered, by the entries of what each was given and of what it found."""
+    fitting = const.RECALLED_ENTRIES // (inputs + answers)
+    return min(const.RECALLED, fitting, max(2, const.RECALLED_INPUTS // inputs))
 
 
 def is_solved(g: Vector, target: float, least: float, theta: Vector) -> bool:

@@ -14,10 +14,12 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
             evaluate f_mu at x
         else:
             d0 <- P_X(x - tau grad f_mu) - x;     d <- d0 with its part in the face of X by L-BFGS     [coordinates.py]
+            d <- d shortened to |d| <= 0.03 |x|, if f or g has a hidden layer in x         [parts.py, oracle/depends.py]
             evaluate f_mu at x + a d for a = 1 and then shorter steps until it is low enough; after three trials d <- d0
             x <- x + a d;     tau <- the step of Barzilai and Borwein
 """
 
+from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, ClassVar, NamedTuple
@@ -28,7 +30,7 @@ import numpy as np
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Space, face_direction, far, farthest
 from bisaddle.methods.adaptive.inner import Inner, Solver, SolverState
-from bisaddle.methods.adaptive.parts import Aim, Centre, Descent, Gaps, Place, shorter
+from bisaddle.methods.adaptive.parts import Aim, Centre, Descent, Gaps, Place, most_pairs, reach_share, shorter
 from bisaddle.methods.base import EITHER, About, HostMethod, Look
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Kernels, Vector
@@ -78,7 +80,7 @@ class Adaptive(HostMethod):
     ) -> Iterator[Look]:
         search = Search(kernels, x)
         if state is None:
-            return search.from_start(theta, y, problem.constants.mu_g, float(self.tol))
+            return search.from_start(x, theta, y, problem.constants.mu_g, float(self.tol))
         search.restore(state)
         return search.looks()
 
@@ -94,20 +96,24 @@ class Search:
     """One run. here: the last accepted place; gaps: at the last measure; k: evaluations of f_mu so far."""
 
     def __init__(self, kernels: Kernels, x: Vector):
-        self.x, self.kernels, self.solver, self.space = x, kernels, Solver(kernels), Space(kernels.x_set, x)
+        self.kernels, self.solver, self.space = kernels, Solver(kernels), Space(kernels.x_set, x)
         self.k = 0
 
-    def from_start(self, theta: Vector, y: Vector, mu_g: Any, tol: float) -> Iterator[Look]:
+    def from_start(self, x: Vector, theta: Vector, y: Vector, mu_g: Any, tol: float) -> Iterator[Look]:
         """The first Look, and all others. mu_g: as known, or None."""
-        x = self.x
+        self._begin(x, theta, y, mu_g, tol)
+        del x, theta, y  # a copy less of each while the run lasts
+        yield self._measured()
+        yield from self.looks()
+
+    def _begin(self, x: Vector, theta: Vector, y: Vector, mu_g: Any, tol: float) -> None:
         inner, Gx = self.solver.begin(x, theta, y, mu_g)
         mu = 1.0 if self.kernels.y_set is None else first_weight(self.solver, x, inner, Gx)
         self.here = Place(self.space.first(x), x, inner, 0.0, Gx, self.space.pull(Gx))
-        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu), Descent()
+        pairs = deque(maxlen=most_pairs(self.here.z.size, x.itemsize))
+        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu), Descent(pairs=pairs)
         self._evaluate_centre()
         self.descent.tau = min(1.0, 1 / max(float(np.max(np.abs(self.here.Gz))), const.TINIEST))
-        yield self._measured()
-        yield from self.looks()
 
     def looks(self) -> Iterator[Look]:
         """One Look after every further evaluation of f_mu."""
@@ -136,7 +142,7 @@ class Search:
         self.space.restore(atoms)
         z, x, inner = self.here.z, self.here.x, self.here.inner
         sizes = [part.size for part in (z, x, inner.theta, inner.y)]
-        needed = [self.space.first(x).size, self.x.size, self.kernels.theta.size, self.kernels.y.size]
+        needed = [self.space.first(x).size, self.kernels.x.size, self.kernels.theta.size, self.kernels.y.size]
         if sizes != needed:
             raise ValueError(f"z, x, theta and y of the sizes {needed} are needed, found {sizes}")
 
@@ -223,6 +229,7 @@ class Search:
         quasi_newton = bool(sound and descent.pairs and not descent.plain_only)
         if not quasi_newton:
             d, slope = d0, float(here.Gz @ d0)
+        d, slope = self._within_reach(d, slope)
         length, warm = 1.0, here.inner
         for number in range(1, const.MOST_TRIALS + 1):
             trial = self._evaluate_at(self.here.z + length * d, warm)
@@ -233,7 +240,7 @@ class Search:
                 return
             warm = trial.inner if trial.sound else self.here.inner
             if quasi_newton and number == const.QUASI_NEWTON_TRIALS:
-                d, length, slope = d0, 1.0, float(self.here.Gz @ d0)
+                length, (d, slope) = 1.0, self._within_reach(d0, float(self.here.Gz @ d0))
                 quasi_newton, descent.plain_only = False, True
             else:
                 length *= shorter(self.here, trial, length * slope)
@@ -249,6 +256,13 @@ class Search:
                 yield self._look()
         self.centre.age = const.STALE  # another mu may help
         descent.tau *= const.TAU_AFTER_FAILURE
+
+    def _within_reach(self, d: Vector, slope: float) -> tuple[Vector, float]:
+        """d and its slope, shortened where x holds the weights of a network and would move too far."""
+        if not self.kernels.has_hidden_layer:
+            return d, slope
+        share = reach_share(norm(self.space.x_of(d)), norm(self.here.x))
+        return (d, slope) if share == 1 else (share * d, share * slope)
 
 
 class SearchState(NamedTuple):

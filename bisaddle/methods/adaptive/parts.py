@@ -135,6 +135,12 @@ class Descent:
         self.plain_only = self.plain_only and quasi_newton
 
 
+def most_pairs(size: int, itemsize: int) -> int:
+    """How many pairs of vectors of this size are kept: fewer where they would take much memory."""
+    fitting = const.PAIR_BYTES // (2 * size * itemsize)
+    return min(max(const.LEAST_PAIRS, fitting), const.PAIRS)
+
+
 def shorter(here: Place, trial: Place, expected: float) -> float:
     """The factor on a step that was not low enough: to the minimum of a parabola, within limits."""
     least, most = const.SHORTEN
@@ -142,3 +148,11 @@ def shorter(here: Place, trial: Place, expected: float) -> float:
         return least
     rise = trial.value - here.value - expected
     return most if rise == 0 else min(max(-0.5 * expected / rise, least), most)
+
+
+def reach_share(step: float, x: float) -> float:
+    """The share of a step of this length that may be taken from weights of length x.
+
+    All of it from x = 0, where weights have no scale yet; from small weights the steps grow as fast as these do.
+    """
+    return 1.0 if x == 0 or not step > const.LAYER_REACH * x else const.LAYER_REACH * x / step

@@ -1,0 +1,130 @@
+"""How much memory a solve holds: in copies of x where x is large, in copies of the data where they are.
+
+    python benchmarks/memory.py [--size 1000000] [--rows 400000]
+
+After every step, what NumPy holds (tracemalloc) and the JAX arrays that are alive; "peak" adds what a step needs while
+it runs. What is there before the solve (the problem, the start) counts only where the line says so. The high-water mark
+of the process (Linux only) tells that nothing is hidden from these: XLA's own work space, for one.
+"""
+
+import argparse
+import gc
+import os
+import tracemalloc
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import bisaddle as bs
+from bisaddle.apps import multitask
+from bisaddle.methods.base import HostMethod, Look
+from bisaddle.oracle.kernels import Kernels
+
+jax.config.update("jax_enable_x64", True)
+
+
+class Memory(NamedTuple):
+    """In bytes: held between two steps, at most, and at the peak within one; both without what was there before."""
+
+    held: float
+    peak: float
+
+
+def live() -> int:
+    """JAX arrays; one that is the memory of a NumPy array counts with that."""
+    gc.collect()
+    return sum(array.nbytes for array in jax.live_arrays())
+
+
+def measured(problem: bs.Problem, start: bs.Point, steps: int) -> Memory:
+    """Of a method's own steps: the state it keeps, the looks that a run keeps, and the work of a step."""
+    method = bs.methods.Adaptive(1e-12)
+    kernels = Kernels(problem, start)
+    _run(method, problem, kernels, start, 3)  # compiled, and what is made once is made
+    gc.collect()
+    tracemalloc.start()
+    before, on_device = tracemalloc.get_traced_memory()[0], live()
+    held = _run(method, problem, kernels, start, steps, before, on_device)
+    peak = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    return Memory(held, peak)
+
+
+def _run(method: HostMethod, problem, kernels, start, steps: int, before: int = 0, on_device: int = 0) -> float:
+    best: Look | None = None
+    held = 0
+    looks = method.looks(problem, kernels, *kernels.flat(start))
+    for _, look in zip(range(steps), looks, strict=False):
+        best = look if best is None or look.gap <= best.gap else best  # as a run keeps it
+        if tracemalloc.is_tracing() and look.state is not None:  # not amidst a line search
+            held = max(held, tracemalloc.get_traced_memory()[0] - before + live() - on_device)
+    return held
+
+
+def large_x(size: int, lower: bool) -> tuple[bs.Problem, bs.Point]:
+    """Three quadratics of x, the worst of which counts, with or without a lower level of three variables."""
+    rng = np.random.default_rng(0)
+    data = {"c": jnp.asarray(rng.normal(size=(3, size))), "d": jnp.asarray(rng.uniform(0.1, 1, size))}
+
+    def losses(x, data):
+        return jnp.stack([jnp.mean(data["d"] * jnp.square(x - c)) for c in data["c"]])
+
+    if not lower:
+        upper = lambda x, theta, y, data: data["c"].shape[1] * (y @ losses(x, data))
+        problem = bs.Problem(upper, None, bs.sets.Box(-1.0, 1.0), bs.sets.Simplex(), data)
+        return problem, bs.Point(x=np.zeros(size), y=np.full(3, 1 / 3))
+    upper = lambda x, theta, y, data: y @ theta + 0.5 * jnp.mean(jnp.square(x))
+    g = lambda x, theta, data: 0.5 * jnp.sum(jnp.square(theta - losses(x, data)))
+    problem = bs.Problem(upper, g, bs.sets.Box(-1.0, 1.0), bs.sets.Simplex(), data, bs.Constants(mu_g=1.0))
+    return problem, bs.Point(x=np.zeros(size), theta=np.zeros(3), y=np.full(3, 1 / 3))
+
+
+def data_copies(rows: int, width: int = 50) -> tuple[float, float, float]:
+    """(JAX arrays alive, high-water mark above what was there, size of the data), of a whole warm solve; in MB."""
+    problem, start = multitask.regression(multitask.synthetic(rows, width), form="rows")
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(problem.data)) / 2**20
+    bs.solve(problem, start, tol=1e-4, progress=False)
+    alive = 0.0
+
+    def look(record: bs.Record) -> None:
+        nonlocal alive
+        alive = max(alive, live() / 2**20)
+
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+    before = _status("VmRSS")
+    bs.solve(problem, start, tol=1e-4, progress=False)
+    more = _status("VmHWM") - before
+    bs.solve(problem, start, tol=1e-4, every=5, callback=look, progress=False)
+    return alive, more, size
+
+
+def _status(name: str) -> float:
+    """MB, of Linux's own account of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size", type=int, default=1_000_000, help="entries of a large x")
+    parser.add_argument("--rows", type=int, default=400_000, help="rows of large data")
+    options = parser.parse_args()
+    for lower in (False, True):
+        memory = measured(*large_x(options.size, lower), 15)
+        copies = [part / (8 * options.size) for part in memory]
+        kind = "with a lower level" if lower else "no lower level"
+        print(f"x of {options.size} entries, {kind}: {copies[0]:.1f} copies held, {copies[1]:.1f} at the peak in NumPy")
+    alive, more, size = data_copies(options.rows)
+    print(f"{size:.0f} MB of data: {alive / size:.2f} copies alive, the data among them;")
+    print(
+        f"in a later solve the process grows by {more:.0f} MB ({more / size:.2f} copies) beyond what it has with them"
+    )
+
+
+if __name__ == "__main__":
+    main()

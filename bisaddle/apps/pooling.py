@@ -1,0 +1,158 @@
+"""Partial pooling: a model shared by all tasks, and a penalised part for each; how strong, by cross-validation."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from bisaddle.apps.folds import Moments, Rows, deal, labelled, moments, one_hot, sums
+from bisaddle.apps.hyperparameter import FAINT, LOSSES, around, checked_labels, checked_table
+from bisaddle.problem import Constants, Derivatives, Point, Problem
+from bisaddle.sets import Box
+from bisaddle.trees import Number
+
+# logarithms between which the best are looked for, if features have variance 1 and losses are means: the penalty of the
+# shared slopes, what that of the tasks' own slopes has beyond it, the penalty of the tasks' own levels
+LOWEST, HIGHEST = (-7.0, 0.0, -6.0), (3.0, 8.0, 5.0)
+
+
+def pooled(
+    features,
+    targets,
+    tasks,
+    *,
+    loss: str = "squared",
+    protection: Number | str = 0.0,
+    folds: int = 3,
+    bounds=(LOWEST, HIGHEST),
+    offset=None,
+    seed: int = 0,
+) -> tuple[Problem, Point]:
+    """Linear models of several tasks, each drawn towards a shared one, as strongly as suits rows that are left out.
+
+        min_{x in [low, high]^3}  sum_t (n_t / n) (CV_t(theta) - offset_t)
+        (c_k, v_k) = argmin sum_t (n_t / n) L_t(c_k + v_kt; rows outside fold k) + sum_j exp(x_0) c_kj^2 / 2
+                            + (1/T) sum_t [sum_j exp(x_0 + x_1) v_ktj^2 / 2 + exp(x_2) v_kt0^2 / 2]
+
+    Column 0 is the intercept, free in c and with a penalty of its own in v; j runs over the features. x_1 >= 0, so that
+    what tasks have in common goes into c. A task with few rows is drawn more strongly, as in a mixed model.
+    theta = {"shared": c, "own": v} has a block for each fold, and a last one for all rows: the refit.
+    loss: "squared", "logistic" or "softmax".
+    protection: 0 is the mean above, and there is no y; otherwise max over y in the KL ball of that radius around the
+    shares of the tasks ("worst": the simplex) of sum_t y_t (CV_t - offset_t).
+    Features should be standardised, for the bounds to fit.
+    Returns the problem, with mu_g and L_g, and the start: the middle of the bounds, theta = 0.
+    """
+    features, codes, T = checked_table(features, tasks, targets)
+    if loss not in LOSSES:
+        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, given {loss!r}")
+    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
+        raise ValueError(f"folds must be a whole number >= 2, given {folds!r}")
+    labels = checked_labels(targets, loss)
+    counts = np.bincount(codes, minlength=T)
+    if counts.min() < 2:
+        raise ValueError(f"every task needs at least 2 rows, for the folds; task number {np.argmin(counts)} has one")
+    low, high = (np.broadcast_to(np.asarray(bound, float), (3,)) for bound in bounds)
+    if not (np.all(np.isfinite([low, high])) and np.all(low < high)):
+        raise ValueError(f"bounds must be two sets of three finite numbers, the lower ones first, given {bounds}")
+    fold = deal(codes, folds, seed, None if loss == "squared" else labels)
+    columns = 0 if loss == "squared" else 1 if loss == "logistic" else int(labels.max()) + 1
+    if loss == "squared":
+        data: Moments | Rows = moments(*sums(features, labels, codes, fold, (folds, T)), offset)
+    else:
+        rows = np.column_stack([np.ones(len(features)), features])
+        data = labelled(rows, one_hot(labels, columns), codes, fold, (folds, T), offset)
+    problem, start = posed(data, np.full(T, 1 / T), columns, (low, high), protection)
+    return Problem(**{**vars(problem), "constants": _constants(problem, columns)}), start
+
+
+def posed(
+    data: Moments | Rows, strength: np.ndarray, columns: int = 0, bounds=(LOWEST, HIGHEST), protection: Any = 0.0
+) -> tuple[Problem, Point]:
+    """The problem of `pooled` from moments or rows.
+
+    strength: in place of 1/T, for each task; columns: the number of scores of a row, 0 for least squares.
+    """
+    K, T = data.left_out.shape
+    d = (data.gram if isinstance(data, Moments) else data.rows).shape[-1]
+    shares = np.asarray(data.shares)
+    mean = not isinstance(protection, str) and protection == 0
+    y_set, y = (None, None) if mean else (around(shares, protection), shares)
+    everything = {"rows": data, "strength": strength, "free": np.asarray(FAINT if columns else 0.0)}
+    low, high = (np.asarray(bound, float) for bound in bounds)
+    by_hand = Derivatives(f_x=_f_x)
+    problem = Problem(_upper, _lower, Box(low, high), y_set, jax.device_put(everything), derivatives=by_hand)
+    tail = () if columns == 0 else (columns,)
+    theta = {"own": np.zeros((K + 1, T, d, *tail)), "shared": np.zeros((K + 1, d, *tail))}
+    return problem, Point(x=0.5 * (low + high), theta=theta, y=y)
+
+
+def penalties(x: Array) -> Array:
+    """Of the shared slopes, the tasks' own slopes, and their own levels."""
+    return jnp.exp(x + jnp.array([0.0, 1.0, 0.0]) * x[0])
+
+
+def _coefficients(theta: Any) -> Array:
+    return theta["shared"][:, None] + theta["own"]
+
+
+def _upper(x, theta, y, data):
+    weights = data["rows"].shares if y is None else y
+    return jnp.sum(weights * data["rows"].held_losses(_coefficients(theta)))
+
+
+def _f_x(x, theta, y, data):
+    return jnp.zeros_like(x)
+
+
+def _lower(x, theta, data):
+    shared, slopes, levels = penalties(x)
+    c, v = theta["shared"], theta["own"]
+    square = lambda part: 0.5 * jnp.sum(jnp.square(part))
+    own = jnp.sum(jnp.square(v), axis=tuple(range(3, v.ndim)))  # (blocks, tasks, columns)
+    own = 0.5 * jnp.sum(data["strength"][:, None] * own, axis=(0, 1))
+    ridge = shared * square(c[:, 1:]) + data["free"] * square(c[:, 0]) + slopes * jnp.sum(own[1:]) + levels * own[0]
+    return jnp.sum(data["rows"].shares * data["rows"].train_losses(_coefficients(theta))) + ridge
+
+
+def _constants(problem: Problem, columns: int) -> Constants:
+    """Bounds of the Hessian, diameters and zeros.
+
+    With e^2 = sum_t s_t |v_t|^2 + |u|^2, s the strengths, u the shared slopes, a the shared intercept, p the least of
+    their penalties and M^2 >= 1 + |mean z|^2 of every task, the mean over tasks with weights n_t/n gives
+        g_theta_theta >= (a + r)^2 + p e^2,     |r| <= M (sqrt(w) + 1) e,     w = max_t (n_t/n) / s_t
+    whose least eigenvalue over a^2 + e^2 / min(s, 1) is that of a matrix [[1, m], [m, m^2 + q]].
+    """
+    data = problem.data
+    rows, strength, shares = data["rows"], np.asarray(data["strength"]), np.asarray(data["rows"].shares)
+    box: Any = problem.x_set
+    low, high = (np.asarray(penalties(jnp.asarray(bound))) for bound in (box.lower, box.upper))
+    least = min(1.0, strength.min())
+    most = float(max(high[0], strength.max() * high[1:].max()))
+    if columns:
+        z, fewest = np.asarray(rows.rows), np.max(np.asarray(rows.outside), axis=0)
+        top = lambda own: float(np.linalg.eigvalsh(own.T @ own)[-1])
+        h = np.array([top(z[rows.groups == t]) * fewest[t] for t in range(len(shares))])
+        steep, mu = (0.25 if columns == 1 else 0.5) * h, min(FAINT, low[0], strength.min() * low[1:].min())
+    else:
+        gram = np.asarray(rows.gram)
+        steep = np.linalg.eigvalsh(gram)[..., -1].max(axis=0)
+        M2 = 1 + float(np.max(np.sum(gram[:, :, 0, 1:] ** 2, axis=-1)))
+        m2 = M2 * (1 + np.sqrt(np.max(shares / strength))) ** 2 * least
+        q = low.min() * least
+        trace = 1 + m2 + q
+        mu = float(2 * q / (trace + np.sqrt(trace**2 - 4 * q)))
+    # [sum_t s_t H_t, s_t H_t ...]: c against itself, and c against all v_t, by Cauchy and Schwarz
+    weighted = shares * steep
+    L_g = float(max(weighted.sum() + np.linalg.norm(weighted), np.linalg.norm(weighted) + weighted.max())) + most
+    known = {
+        "mu_g": float(mu),
+        "L_g": L_g,
+        "L_yy": 0.0,
+        "mu_y": 0.0,
+        "D_X": float(np.linalg.norm(box.upper - box.lower)),
+    }
+    known |= {"L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0}
+    return Constants(**known, origin=tuple((name, "exact") for name in known))

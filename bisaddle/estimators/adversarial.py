@@ -1,0 +1,193 @@
+"""Logistic regression for rows that an attacker has moved, by at most a radius."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from bisaddle.apps.folds import Rows, deal, labelled, one_hot
+from bisaddle.apps.hyperparameter import FAINT, posed
+from bisaddle.estimators.common import (
+    checked_choices,
+    chosen,
+    classes_of,
+    decisions,
+    features,
+    in_float64,
+    is_number,
+    probabilities,
+    raw_coefficients,
+    rows_to_fit,
+    solved,
+    standard,
+    warn_if_uncertified,
+)
+from bisaddle.estimators.padding import bucket, padded_rows, wide_enough
+
+NORMS = ("l2", "linf")
+# |v| is replaced by sqrt(|v|^2 + ROUND^2) - ROUND, which is smooth, and less by at most this much of a margin
+ROUND = 0.03
+
+
+class AttackedRows(eqx.Module):
+    """Rows whose loss is that after the attack which is worst for each of them, in closed form.
+
+        binary:     log(1 + exp(-m + A(theta))),                                  m the margin of the row
+        softmax:    log sum_c exp(z_c - z_label + A(theta_c - theta_label)),      z the scores of the row
+
+    A(v): how far an attack can move a score with coefficients v: |reach v|_2, or |reach v|_1 for "linf"; reach is the
+    radius, in units of each standardised column. For two classes this is the largest loss; for more it bounds it, since
+    every class is attacked for on its own.
+    """
+
+    base: Rows
+    reach: Any
+    norm: str = eqx.field(static=True)
+
+    @property
+    def left_out(self) -> Any:
+        return self.base.left_out
+
+    @property
+    def shares(self) -> Any:
+        return self.base.shares
+
+    def train_losses(self, coef: Array) -> Array:
+        return self.base.trained(self.row_losses(coef))
+
+    def held_losses(self, coef: Array) -> Array:
+        return self.base.held(self.row_losses(coef[:-1]))
+
+    def row_losses(self, coef: Array) -> Array:
+        theta, targets = coef[:, 0], self.base.targets
+        scores = jnp.einsum("nd,kdc->knc", self.base.rows, theta)
+        if theta.shape[-1] == 1:
+            margins = (2 * targets - 1) * scores
+            return jax.nn.softplus(self.moved(theta)[:, None] - margins)[..., 0]
+        apart = self.moved(theta[:, :, :, None] - theta[:, :, None, :])  # (blocks, classes, classes)
+        own = jnp.sum(targets * scores, axis=-1, keepdims=True)
+        return jax.nn.logsumexp(scores - own + jnp.einsum("nc,kcb->knb", targets, apart), axis=-1)
+
+    def moved(self, v: Array) -> Array:
+        """A of the columns, along axis 1."""
+        reach = self.reach.reshape(-1, *([1] * (v.ndim - 2)))
+        if self.norm == "l2":
+            return jnp.sqrt(jnp.sum(jnp.square(reach * v), axis=1) + ROUND**2) - ROUND
+        return jnp.sum(jnp.sqrt(jnp.square(reach * v) + ROUND**2) - ROUND, axis=1)
+
+
+class AdversarialClassifier(ClassifierMixin, BaseEstimator):
+    """Logistic regression trained on the worst attack on every row, with the penalty that suits attacked rows left out.
+
+        min_penalty  mean over left-out rows of  max_{|delta| <= radius} loss(row + delta; theta_k(penalty))
+        theta_k    = argmin mean over the other rows of  max_{|delta| <= radius} loss(row + delta; theta)
+                              + (penalty/2) |theta|^2,                     then a refit on all rows
+
+    The inner maxima of a linear model have a closed form (of three classes or more, an upper bound). radius=0 is
+    logistic regression with a cross-validated penalty.
+
+    radius: how far an attacker moves a row, in the units of the features as given. norm: "l2" measures the length of
+    the move, "linf" its largest entry. folds, random_state: how rows are dealt into folds for the penalty.
+    tol, max_steps: the gap to certify, and after how many steps to stop without.
+
+    coef_, intercept_ (one row for two classes, and one each for more), classes_; loss_ (cross-validated log loss under
+    attack); penalty_ (on standardised features); gap_, status_, n_steps_ (of the certificate and the run).
+    """
+
+    def __init__(self, radius=0.1, *, norm="l2", folds=3, tol=1e-4, max_steps=10_000, random_state=0):
+        self.radius = radius
+        self.norm = norm
+        self.folds = folds
+        self.tol = tol
+        self.max_steps = max_steps
+        self.random_state = random_state
+
+    def fit(self, X, y):
+        radius = _checked_radius(self.radius)
+        if self.norm not in NORMS:
+            raise ValueError(f"norm must be one of {', '.join(NORMS)}, given {self.norm!r}")
+        checked_choices(self.folds, self.tol, self.max_steps)
+        X, y = rows_to_fit(self, X, y)
+        self.classes_, labels = classes_of(y)
+        shift, scale = standard(X)
+        rows = np.empty((len(X), X.shape[1] + 1))
+        rows[:, 0] = 1
+        rows[:, 1:] = (X - shift) / scale
+        alone = np.zeros(len(X), int)
+        columns, d = 1 if len(self.classes_) == 2 else len(self.classes_), rows.shape[1]
+        data = labelled(
+            rows, one_hot(labels, columns), alone, deal(alone, self.folds, self.random_state, labels), (self.folds, 1)
+        )
+        width = bucket(d, 8)
+        reach = wide_enough(np.concatenate([[0.0], radius / scale]), {0: width})
+        padded = AttackedRows(padded_rows(data, bucket(len(X), 128), width, np.zeros(1, int)), reach, self.norm)
+        kind, fixed = np.ones((width, 1)), np.zeros(width)
+        kind[0], fixed[0] = 0, FAINT  # the intercept
+        with in_float64():
+            problem, start = posed(padded, kind, fixed, columns, against="mean", reweight=False)
+            result = solved(problem, start, self.tol, self.max_steps)
+        warn_if_uncertified(result, self.tol, type(self).__name__)
+        self.coef_, self.intercept_ = raw_coefficients(np.asarray(result.theta)[-1, :d].T, shift, scale)
+        self.penalty_, self.loss_ = float(np.exp(result.x["penalty"][0])), float(result.certificate.worst_value)
+        self.gap_, self.status_, self.n_steps_ = float(result.gap), result.status.name, result.steps
+        return self
+
+    def decision_function(self, X):
+        check_is_fitted(self)
+        return decisions(features(self, X), self.coef_, self.intercept_)
+
+    def predict_proba(self, X):
+        return probabilities(self.decision_function(X))
+
+    def predict(self, X):
+        scores = self.decision_function(X)
+        return self.classes_[chosen(scores)]
+
+    def attack(self, X, y, radius=None):
+        """The rows after the attack that is worst for this model and these labels; radius: None is that of fit."""
+        check_is_fitted(self)
+        X = features(self, X)
+        radius = _checked_radius(self.radius if radius is None else radius)
+        return X + radius * self._towards(X, y, radius)[0]
+
+    def attacked_score(self, X, y, radius=None):
+        """The accuracy when every row is attacked, exact for any number of classes; radius: None is that of fit."""
+        check_is_fitted(self)
+        X = features(self, X)
+        radius = _checked_radius(self.radius if radius is None else radius)
+        return float(np.mean(self._towards(X, y, radius)[1] < 0))
+
+    def _towards(self, X: np.ndarray, y: Any, radius: float) -> tuple[np.ndarray, np.ndarray]:
+        """(the unit move that helps another class most, by how much that class is then ahead of the label)"""
+        coef, intercept = self.coef_, self.intercept_
+        if len(coef) == 1:
+            coef, intercept = np.concatenate([0 * coef, coef]), np.concatenate([0 * intercept, intercept])
+        y = np.asarray(y)
+        known = np.isin(y, self.classes_)
+        if not known.all():
+            raise ValueError(f"y must have classes seen in fit, given {np.unique(y[~known])[:5]}")
+        labels = np.searchsorted(self.classes_, y)
+        scores = X @ coef.T + intercept
+        apart = coef[None] - coef[:, None]  # [label, other]
+        order = 2 if self.norm == "l2" else 1
+        ahead = (
+            scores - scores[np.arange(len(X)), labels][:, None] + radius * np.linalg.norm(apart, order, axis=2)[labels]
+        )
+        ahead[np.arange(len(X)), labels] = -np.inf
+        other = ahead.argmax(axis=1)
+        direction = apart[labels, other]
+        if self.norm == "l2":
+            length = np.linalg.norm(direction, axis=1, keepdims=True)
+            return direction / np.where(length > 0, length, 1), ahead.max(axis=1)
+        return np.sign(direction), ahead.max(axis=1)
+
+
+def _checked_radius(radius: Any) -> float:
+    if not is_number(radius) or not (np.isfinite(radius) and radius >= 0):
+        raise ValueError(f"radius must be a finite number >= 0, given {radius!r}")
+    return float(radius)

@@ -1,0 +1,101 @@
+"""AdversarialClassifier: its closed forms against attacks that are carried out, its refit against SciPy."""
+
+import jax
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import bisaddle.estimators as be
+from bisaddle.apps.folds import labelled, one_hot
+from bisaddle.estimators.adversarial import ROUND, AttackedRows
+
+RNG = np.random.default_rng(0)
+N, D = 120, 3
+X = RNG.normal(size=(N, D)) * [1.0, 2.0, 0.5]
+SCORES = X @ [1.0, -0.6, 1.0]
+BINARY = np.where(SCORES + 0.5 * RNG.normal(size=N) > 0, "yes", "no")
+THREE = np.digitize(SCORES + 0.5 * RNG.normal(size=N), [-1.0, 1.0])
+
+
+def log_loss(model, X, y):
+    return -np.log(model.predict_proba(X)[np.arange(len(X)), np.searchsorted(model.classes_, y)])
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_a_binary_model_is_trained_on_the_worst_attack(norm):
+    radius = 0.3
+    found = be.AdversarialClassifier(radius, norm=norm).fit(X, BINARY)
+    assert found.status_ == "CERTIFIED" and found.gap_ <= 1e-4
+    moved = found.attack(X, BINARY)
+    size = np.linalg.norm(moved - X, 2 if norm == "l2" else np.inf, axis=1)
+    np.testing.assert_allclose(size, radius)
+    assert found.attacked_score(X, BINARY) == pytest.approx(found.score(moved, BINARY))
+    assert found.attacked_score(X, BINARY, radius=0) == found.score(X, BINARY)
+    # no other attack of that size does more harm
+    harm = log_loss(found, moved, BINARY)
+    for _ in range(50):
+        other = RNG.normal(size=X.shape)
+        other *= radius / np.linalg.norm(other, 2 if norm == "l2" else np.inf, axis=1, keepdims=True)
+        assert np.all(log_loss(found, X + other, BINARY) <= harm + 1e-12)
+    # the refit: SciPy minimises the attacked loss, norms rounded off as ours
+    scale, signs = X.std(axis=0), np.where(BINARY == "yes", 1, -1)
+    rows = np.column_stack([np.ones(N), (X - X.mean(axis=0)) / scale])
+
+    def total(theta):
+        v = radius / scale * theta[1:]
+        smooth = np.sqrt(np.sum(v**2) + ROUND**2) - ROUND if norm == "l2" else np.sum(np.sqrt(v**2 + ROUND**2) - ROUND)
+        losses = np.logaddexp(0, -signs * (rows @ theta) + smooth)
+        return losses.mean() + found.penalty_ / 2 * np.sum(theta[1:] ** 2)
+
+    best = minimize(total, np.zeros(D + 1), method="BFGS", options={"gtol": 1e-8}).x
+    np.testing.assert_allclose(found.coef_[0] * scale, best[1:], atol=2e-3)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_the_loss_of_more_classes_bounds_that_of_every_attack(norm):
+    codes = np.zeros(N, int)
+    rows = np.column_stack([np.ones(N), X])
+    data = labelled(rows, one_hot(THREE, 3), codes, np.arange(N) % 2, (2, 1))
+    reach = np.array([0.0, 0.2, 0.2, 0.2])
+    theta = jax.numpy.asarray(RNG.normal(size=(1, D + 1, 3)))
+    bound = np.asarray(AttackedRows(jax.device_put(data), jax.numpy.asarray(reach), norm).row_losses(theta[:, None]))[0]
+    loss = lambda X: _softmax_loss(X @ theta[0, 1:] + theta[0, 0])
+    for _ in range(50):
+        other = RNG.normal(size=X.shape)
+        other *= 0.2 / np.linalg.norm(other, 2 if norm == "l2" else np.inf, axis=1, keepdims=True)
+        assert np.all(loss(X + other) <= bound + 3 * D * ROUND)
+    none = AttackedRows(jax.device_put(data), jax.numpy.zeros(4), norm).row_losses(theta[:, None])[0]
+    np.testing.assert_allclose(none, loss(X), rtol=1e-12)
+
+
+def _softmax_loss(scores):
+    return np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(N), THREE]
+
+
+@pytest.mark.slow
+def test_attacks_on_three_classes_are_as_bad_as_promised():
+    found = be.AdversarialClassifier(0.3).fit(X, THREE)
+    moved = found.attack(X, THREE, radius=0.3 * (1 + 1e-9))
+    assert found.attacked_score(X, THREE) == pytest.approx(found.score(moved, THREE))
+    assert found.attacked_score(X, THREE) >= be.AdversarialClassifier(0).fit(X, THREE).attacked_score(X, THREE, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "message"),
+    [
+        ({"radius": -1}, BINARY, "radius must be a finite number >= 0, given -1"),
+        ({"radius": "far"}, BINARY, "radius must be a finite number >= 0, given 'far'"),
+        ({"norm": "l1"}, BINARY, "norm must be one of l2, linf, given 'l1'"),
+        ({"folds": 0}, BINARY, "folds must be"),
+        ({}, np.ones(N), "given one class"),
+    ],
+)
+def test_bad_input_is_named(options, labels, message):
+    with pytest.raises(ValueError, match=message):
+        be.AdversarialClassifier(**options).fit(X, labels)
+
+
+def test_labels_that_fit_has_not_seen_are_named():
+    found = be.AdversarialClassifier().fit(X, BINARY)
+    with pytest.raises(ValueError, match="classes seen in fit, given .*perhaps"):
+        found.attacked_score(X, ["perhaps"] * N)

@@ -1,0 +1,306 @@
+"""Hyper-parameters by cross-validation: against models fitted one by one in NumPy and SciPy, and brute force."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize, minimize_scalar
+
+import bisaddle as bs
+from bisaddle import oracle
+from bisaddle.apps.folds import deal
+from bisaddle.apps.hyperparameter import FAINT, cleaning, kinds, tuning
+from tests.registry import flat
+from tests.test_certificate import feasible_point
+
+K, G, D = 3, 3, 4
+
+
+@cache
+def table(seed=0, n=90):
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(["a", "b", "c"], [n // 2, n // 3, n - n // 2 - n // 3])
+    features = rng.normal(size=(n, D)) + 0.2
+    own = {"a": 0.0, "b": 0.7, "c": -0.8}
+    level = np.array([own[g] for g in groups])
+    targets = features @ np.array([1.0, -0.5, 0.3, 0.0]) + level * (1 + features[:, 1]) + 0.5 * rng.normal(size=n)
+    return features, targets, groups
+
+
+def labels(targets, loss):
+    cuts = {"logistic": [0.0], "softmax": [-0.7, 0.7]}
+    return targets if loss == "squared" else np.digitize(targets, cuts[loss])
+
+
+def made(loss="squared", **options):
+    features, targets, groups = table()
+    return tuning(features, labels(targets, loss), groups, loss=loss, **options)
+
+
+def row_losses(loss, rows, targets, theta):
+    scores = rows @ theta
+    if loss == "squared":
+        return 0.5 * (scores - targets) ** 2
+    if loss == "logistic":
+        return np.logaddexp(0, scores[:, 0]) - targets * scores[:, 0]
+    return np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(rows)), targets]
+
+
+def fitted(loss, rows, targets, groups, weights, ridge):
+    """argmin sum_g w_g mean loss of g + sum_j ridge_j theta_j^2 / 2, row by row: closed form, or SciPy's BFGS."""
+    row_weights = np.zeros(len(rows))
+    for g, weight in zip(np.unique(groups), weights, strict=True):
+        row_weights[groups == g] = weight / np.sum(groups == g)
+    if loss == "squared":
+        return np.linalg.solve((rows.T * row_weights) @ rows + np.diag(ridge), (rows.T * row_weights) @ targets)
+    shape = (rows.shape[1], 1 if loss == "logistic" else 3)
+
+    def total(flat_theta):
+        theta = flat_theta.reshape(shape)
+        return row_weights @ row_losses(loss, rows, targets, theta) + 0.5 * np.sum(ridge[:, None] * theta**2)
+
+    found = minimize(total, np.zeros(np.prod(shape)), method="BFGS", options={"gtol": 1e-9, "maxiter": 2000})
+    return found.x.reshape(shape)
+
+
+def lower_solution(problem, x, theta):
+    """theta*(x) by Newton's method, with JAX's dense Hessian."""
+    size = lambda v: problem.lower(x, v.reshape(theta.shape), problem.data)
+    slope, curve = jax.jit(jax.grad(size)), jax.jit(jax.hessian(size))
+    v = np.zeros(theta.size)
+    for _ in range(12):
+        v = v - np.linalg.solve(curve(v), slope(v))
+    return jnp.asarray(v.reshape(theta.shape))
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "softmax"])
+def test_the_model_is_the_one_that_is_fitted_fold_by_fold(loss, record):
+    features, targets, groups = table()
+    targets = labels(targets, loss)
+    problem, start = made(loss, penalties=[0, 1, 1, 0])
+    x = {"penalty": jnp.array([-1.0, 0.5]), "weights": jnp.array([0.5, 0.2, 0.3])}
+    theta = lower_solution(problem, x, start.theta)
+    y = np.array([0.2, 0.5, 0.3])
+    rows = np.column_stack([np.ones(len(features)), features])
+    ridge = np.array([0 if loss == "squared" else FAINT, *np.exp([-1.0, 0.5, 0.5, -1.0])])
+    codes = np.unique(groups, return_inverse=True)[1]
+    fold = deal(codes, K, 0, None if loss == "squared" else targets)
+    held = np.zeros(len(rows))
+    for k in range(K + 1):
+        kept = fold != k
+        wanted = fitted(loss, rows[kept], targets[kept], groups[kept], x["weights"], ridge)
+        worst = np.max(np.abs(wanted - theta[k]))
+        record(f"tuning, {loss}: theta against NumPy and SciPy", worst)
+        assert worst <= (1e-10 if loss == "squared" else 2e-5)
+        held[~kept] = row_losses(loss, rows[~kept], targets[~kept], np.asarray(theta[k]))
+    by_group = [held[codes == g].mean() for g in range(G)]
+    np.testing.assert_allclose(oracle.upper_value(problem, x, theta, jnp.asarray(y)), y @ by_group, rtol=1e-10)
+    offset = np.array([0.1, 0.2, 0.3])
+    shifted, _ = made(loss, penalties=[0, 1, 1, 0], offset=offset)
+    np.testing.assert_allclose(
+        oracle.upper_value(shifted, x, theta, jnp.asarray(y)), y @ (by_group - offset), rtol=1e-10
+    )
+    folds, _ = made(loss, penalties=[0, 1, 1, 0], against="folds")
+    by_fold = [held[fold == k].mean() for k in range(K)]
+    np.testing.assert_allclose(oracle.upper_value(folds, x, theta, jnp.asarray(y)), y @ by_fold, rtol=1e-10)
+    mean, _ = made(loss, penalties=[0, 1, 1, 0], against="mean")
+    np.testing.assert_allclose(oracle.upper_value(mean, x, theta, None), held.mean(), rtol=1e-10)
+
+
+def test_softmax_with_two_classes_has_the_loss_of_logistic_regression():
+    features, targets, groups = table()
+    two = labels(targets, "logistic")
+    (problem, start), (logistic, _) = (tuning(features, two, groups, loss=loss) for loss in ("softmax", "logistic"))
+    theta = np.random.default_rng(0).normal(size=start.theta.shape)
+    apart = theta[..., 1:] - theta[..., :1]
+    y = np.array([0.2, 0.3, 0.5])
+    wanted = oracle.upper_value(logistic, start.x, jnp.asarray(apart), y)
+    np.testing.assert_allclose(oracle.upper_value(problem, start.x, jnp.asarray(theta), y), wanted, rtol=1e-12)
+
+
+CASES = {
+    "groups": {},
+    "each": {"penalties": "each", "protection": "worst"},
+    "folds": {"against": "folds"},
+    "mean": {"against": "mean"},
+    "logistic": {"loss": "logistic"},
+}
+
+
+QUICK = ("groups", "logistic")
+
+
+@pytest.mark.parametrize(
+    "name", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
+def test_derivatives_agree_and_the_solution_is_certified(name):
+    problem, start = made(**CASES[name])
+    point = feasible_point(problem, start, np.random.default_rng(1))
+    report = bs.check_derivatives(problem, point)
+    assert report.ok, str(report)
+    result = bs.solve(problem, start, tol=1e-4)
+    assert result.status is bs.Status.CERTIFIED and result.gap <= 1e-4
+
+
+def test_without_weights_and_groups_it_is_ridge_regression_with_a_cross_validated_penalty():
+    features, targets, _ = table()
+    problem, start = tuning(features, targets, against="mean", reweight=False)
+    result = bs.solve(problem, start, tol=1e-9)
+    fold = deal(np.zeros(len(features), int), K, 0)
+    rows, one = np.column_stack([np.ones(len(features)), features]), np.zeros(len(features))
+
+    def score(penalty):
+        ridge, losses = np.array([0, *np.full(D, np.exp(penalty))]), np.zeros(len(rows))
+        for k in range(K):
+            theta = fitted("squared", rows[fold != k], targets[fold != k], one[fold != k], [1.0], ridge)
+            losses[fold == k] = row_losses("squared", rows[fold == k], targets[fold == k], theta)
+        return losses.mean()
+
+    best = minimize_scalar(score, bounds=(-9, 4), method="bounded", options={"xatol": 1e-10})
+    np.testing.assert_allclose(result.x["penalty"][0], best.x, atol=1e-5)
+    np.testing.assert_allclose(result.certificate.worst_value, best.fun, rtol=1e-9)
+
+
+def test_protection_lowers_the_worst_mix():
+    values = {}
+    for protection in (0.01, 0.5, "worst"):
+        problem, start = made(protection=protection)
+        result = bs.solve(problem, start, tol=1e-6)
+        values[protection] = np.asarray(oracle.upper_gradients(problem, result.x, result.theta, result.y)[2])
+    assert values["worst"].max() <= values[0.5].max() + 1e-5 <= values[0.01].max() + 2e-5
+
+
+def test_constants_hold_at_random_points():
+    problem, start = made(bounds=(-2.0, 2.0))
+    constants, rng = problem.constants, np.random.default_rng(3)
+    radius = float(np.max(np.linalg.norm(problem.data["rows"].cross, axis=-1)) / constants.mu_g)
+    grad = jax.jit(lambda p: oracle.upper_gradients(problem, p.x, p.theta, p.y))
+    hessian = jax.jit(lambda p: jax.vmap(lambda w: oracle.hessian_product(problem, p.x, p.theta, w))(basis))
+    cross = jax.jit(lambda p: jax.vmap(lambda w: oracle.cross_product(problem, p.x, p.theta, w))(basis))
+    basis = jnp.eye(start.theta.size).reshape(-1, *start.theta.shape)
+    matrix = lambda p: np.asarray(hessian(p)).reshape(len(basis), -1)
+    sideways = lambda p: np.column_stack([np.asarray(part) for part in (cross(p)["penalty"], cross(p)["weights"])])
+    points = []
+    for _ in range(6):
+        point = feasible_point(problem, start, rng)
+        theta = rng.normal(size=start.theta.shape)
+        theta *= radius / np.linalg.norm(theta, axis=1, keepdims=True)
+        points.append(bs.Point(point.x, theta, point.y))
+    size = lambda a, b: np.linalg.norm(flat(a) - flat(b))
+    for p, q in zip(points, points[1:], strict=False):
+        eigenvalues = np.linalg.eigvalsh(matrix(p))
+        assert constants.mu_g <= eigenvalues[0] and eigenvalues[-1] <= constants.L_g
+        dx, dt, dy = size(p.x, q.x), size(p.theta, q.theta), size(p.y, q.y)
+        moved_theta, moved_y = bs.Point(p.x, q.theta, p.y), bs.Point(p.x, p.theta, q.y)
+        assert size(grad(moved_theta)[1], grad(p)[1]) <= constants.L_thetatheta * dt
+        assert size(grad(moved_y)[1], grad(p)[1]) <= constants.L_thetay * dy
+        assert size(grad(moved_theta)[2], grad(p)[2]) <= constants.L_ytheta * dt
+        assert np.linalg.norm(flat(grad(p)[1])) <= constants.C_theta
+        assert np.linalg.norm(sideways(p), 2) <= constants.C_thetax
+        assert np.linalg.norm(matrix(p) - matrix(q), 2) <= constants.L_g_thetatheta * (dx + dt)
+        assert np.linalg.norm(sideways(p) - sideways(q), 2) <= constants.L_g_thetax * (dx + dt)
+        assert dx <= constants.D_X
+    lonely = made(bounds=(-2.0, 2.0), intercept=False)[0].constants
+    np.testing.assert_allclose(float(lonely.mu_g), np.exp(-2.0), rtol=1e-12)
+
+
+def test_constants_of_logistic_models_bound_the_hessian():
+    problem, start = made("logistic", bounds=(-2.0, 2.0))
+    product = jax.jit(lambda p, w: oracle.hessian_product(problem, p.x, p.theta, w))
+    for seed in range(3):
+        point = feasible_point(problem, start, np.random.default_rng(seed))
+        rows = [flat(product(point, w)) for w in jnp.eye(start.theta.size).reshape(-1, *start.theta.shape)]
+        eigenvalues = np.linalg.eigvalsh(np.stack(rows))
+        assert problem.constants.mu_g <= eigenvalues[0] and eigenvalues[-1] <= problem.constants.L_g
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [bs.methods.OneSidedProjectionFree, bs.methods.FullyProjected])
+def test_the_papers_methods_run_on_it(kind):
+    problem, start = made(bounds=(-1.0, 1.0))
+    before = bs.certify(problem, start).worst_value
+    result = bs.solve(problem, start, kind.default(problem, 2000), tol=None, max_steps=2000)
+    assert np.isfinite(result.gap) and result.certificate.worst_value <= before + 1e-6
+
+
+@pytest.mark.parametrize(
+    "loss", ["squared", *(pytest.param(name, marks=pytest.mark.slow) for name in ("logistic", "softmax"))]
+)
+def test_cleaning_takes_weight_from_wrong_rows(loss):
+    shuffled = np.random.default_rng(0).permutation(120)
+    features, targets, groups = (part[shuffled] for part in table(n=120))
+    targets = labels(targets, loss)
+    wrong = np.arange(60) % 4 == 0
+    dirty = np.where(
+        wrong, targets[:60] + 4 if loss == "squared" else (targets[:60] + 1) % (targets.max() + 1), targets[:60]
+    )
+    problem, start = cleaning(features[:60], dirty, features[60:], targets[60:], groups[60:], loss=loss, penalty=0.05)
+    point = feasible_point(problem, start, np.random.default_rng(0))
+    assert bs.check_derivatives(problem, point).ok
+    result = bs.solve(problem, start, tol=1e-4)
+    assert result.status is bs.Status.CERTIFIED
+    assert np.mean(result.x[wrong]) < np.mean(result.x[~wrong]) - 0.2
+    mean, _ = cleaning(features[:60], dirty, features[60:], targets[60:], loss=loss, penalty=0.05)
+    assert mean.y_set is None
+    lower = lambda v: mean.lower(point.x, v.reshape(start.theta.shape), mean.data)
+    eigenvalues = np.linalg.eigvalsh(jax.hessian(lower)(flat(point.theta)))
+    assert mean.constants.mu_g <= eigenvalues[0] * (1 + 1e-9) and eigenvalues[-1] <= mean.constants.L_g
+
+
+def test_folds_have_their_share_of_every_group_and_label():
+    groups, classes = np.repeat([0, 1], [31, 8]), np.arange(39) % 2
+    fold = deal(groups, 3, 0, classes)
+    for g in (0, 1):
+        for c in (0, 1):
+            counts = np.bincount(fold[(groups == g) & (classes == c)], minlength=3)
+            assert counts.max() - counts.min() <= 1
+    assert not np.array_equal(fold, deal(groups, 3, 1, classes))
+
+
+FEATURES, TARGETS, GROUPS = table()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((FEATURES[:, 0], TARGETS), {}, "features must be a table"),
+        ((FEATURES * np.nan, TARGETS), {}, "features must be finite"),
+        ((FEATURES, TARGETS[:5]), {}, "targets must have one entry for each of the 90 rows"),
+        ((FEATURES, TARGETS * np.inf), {}, "targets must be finite"),
+        ((FEATURES, TARGETS, GROUPS[:5]), {}, "groups must have one entry"),
+        ((FEATURES, TARGETS, [None, *GROUPS[1:]]), {}, "groups must not be missing"),
+        ((FEATURES, TARGETS, ["alone", *GROUPS[1:]]), {}, "every group needs at least 2 rows"),
+        ((FEATURES, TARGETS), {"loss": "logistic"}, "needs whole numbers 0 and 1"),
+        ((FEATURES, np.zeros(90, int)), {"loss": "softmax"}, "0, 1, ..., C - 1"),
+        ((FEATURES, TARGETS), {"loss": "huber"}, "loss must be one of squared"),
+        ((FEATURES, TARGETS), {"against": "everyone"}, "against must be one of groups"),
+        ((FEATURES, TARGETS), {"folds": 1}, "folds must be a whole number >= 2"),
+        ((FEATURES, TARGETS), {"bounds": (1.0, 1.0)}, "bounds must be two finite"),
+        ((FEATURES, TARGETS), {"penalties": "none"}, "penalties must be"),
+        ((FEATURES, TARGETS), {"penalties": [0, 2, 2, 0]}, "none left out"),
+        ((FEATURES, TARGETS), {"protection": "best"}, "protection must be a number > 0"),
+        ((FEATURES, TARGETS), {"protection": 0.0}, 'against="mean" has none'),
+    ],
+)
+def test_bad_input_is_named(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        tuning(*arguments, **options)
+
+
+def test_bad_input_of_cleaning_is_named():
+    classes = labels(TARGETS, "logistic")
+    with pytest.raises(ValueError, match="the same columns"):
+        cleaning(FEATURES, classes, FEATURES[:, :2], classes)
+    with pytest.raises(ValueError, match="valid_features must be finite"):
+        cleaning(FEATURES, classes, FEATURES * np.nan, classes)
+    with pytest.raises(ValueError, match="penalty must be finite and > 0"):
+        cleaning(FEATURES, classes, FEATURES, classes, penalty=0.0)
+    with pytest.raises(ValueError, match="loss must be one of"):
+        cleaning(FEATURES, classes, FEATURES, classes, loss="hinge")
+
+
+def test_the_intercept_has_no_penalty():
+    np.testing.assert_array_equal(kinds("each", 2, True), [[0, 0], [1, 0], [0, 1]])
+    np.testing.assert_array_equal(kinds([1, 0], 2, False), [[0, 1], [1, 0]])
