@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.oracle.derivatives import call
+from bisaddle.oracle import derivatives
 from bisaddle.programs import Program
 
 # answers that are kept
@@ -23,6 +23,28 @@ def is_free_of(name: str, derivative: Callable, program: Program) -> bool:
     return _asked_once(derivative, program, lambda of, part, *rest: not depends(of, getattr(part, name).structs, *rest))
 
 
+# derivatives to ask that of
+
+
+def hessian_times(theta: PyTree, part: Any, x: PyTree, w: PyTree, y: PyTree) -> PyTree:
+    return derivatives.hessian_product(part, x, theta, w)
+
+
+def bends_times(theta: PyTree, part: Any, x: PyTree, v: PyTree, y: PyTree) -> PyTree:
+    def at(theta: PyTree) -> PyTree:
+        return derivatives.upper_gradients(part, x, theta, y), derivatives.second_order_products(part, x, theta, v)
+
+    return jax.jvp(at, (theta,), (v,))[1]
+
+
+def f_y(y: PyTree, part: Any, x: PyTree, theta: PyTree, _: PyTree) -> PyTree:
+    return derivatives.upper_gradients(part, x, theta, y)[2]
+
+
+def f_yy_times(y: PyTree, part: Any, x: PyTree, theta: PyTree, v: PyTree) -> PyTree:
+    return jax.jvp(lambda y: derivatives.upper_gradients(part, x, theta, y)[2], (y,), (v,))[1]
+
+
 def is_network(program: Program) -> bool:
     """Whether f or g has a hidden layer in x; program: as above."""
 
@@ -33,8 +55,8 @@ def is_network(program: Program) -> bool:
 
 
 def _values(_: PyTree, part: Any, x: PyTree, theta: PyTree, y: PyTree) -> list[Any]:
-    f = call(part.upper, x, theta, y, part.data)
-    return [f] if part.lower is None else [f, call(part.lower, x, theta, part.data)]
+    f = derivatives.call(part.upper, x, theta, y, part.data)
+    return [f] if part.lower is None else [f, derivatives.call(part.lower, x, theta, part.data)]
 
 
 def _asked_once(function: Callable, program: Program, ask: Callable[..., bool]) -> bool:

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
-from bisaddle.oracle.depends import is_free_of, is_network
+from bisaddle.oracle import depends
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
@@ -195,46 +195,27 @@ class Kernels:
     @cached_property
     def quadratic(self) -> bool:
         """Whether g is surely quadratic in theta: its Hessian product does not mention theta."""
-        return self.has_lower and is_free_of("theta", _hessian_times, self._lower)
+        return self.has_lower and depends.is_free_of("theta", depends.hessian_times, self._lower)
 
     @cached_property
     def linear_in_y(self) -> bool:
         """Whether f is surely linear in y: its gradient there does not mention y."""
-        return is_free_of("y", _f_y, self._upper)
+        return depends.is_free_of("y", depends.f_y, self._upper)
 
     @cached_property
     def quadratic_in_y(self) -> bool:
         """Whether f is surely quadratic in y: its second derivative there does not mention y."""
-        return is_free_of("y", _f_yy_times, self._upper)
+        return depends.is_free_of("y", depends.f_yy_times, self._upper)
 
     @cached_property
     def bends_alike(self) -> bool:
         """Whether the matrices J of `bends` are surely the same at every theta."""
-        return is_free_of("theta", _bends_times, self._upper)
+        return depends.is_free_of("theta", depends.bends_times, self._upper)
 
     @cached_property
     def has_hidden_layer(self) -> bool:
         """Whether x holds the weights of a network: f or g has a hidden layer in x."""
-        return is_network(self._upper)
-
-
-def _hessian_times(theta: PyTree, part: _Part, x: PyTree, w: PyTree, y: PyTree) -> PyTree:
-    return oracle.hessian_product(part, x, theta, w)
-
-
-def _bends_times(theta: PyTree, part: _Part, x: PyTree, v: PyTree, y: PyTree) -> PyTree:
-    def at(theta: PyTree) -> PyTree:
-        return oracle.upper_gradients(part, x, theta, y), oracle.second_order_products(part, x, theta, v)
-
-    return jax.jvp(at, (theta,), (v,))[1]
-
-
-def _f_y(y: PyTree, part: _Part, x: PyTree, theta: PyTree, _: PyTree) -> PyTree:
-    return oracle.upper_gradients(part, x, theta, y)[2]
-
-
-def _f_yy_times(y: PyTree, part: _Part, x: PyTree, theta: PyTree, v: PyTree) -> PyTree:
-    return jax.jvp(lambda y: oracle.upper_gradients(part, x, theta, y)[2], (y,), (v,))[1]
+        return depends.is_network(self._upper)
 
 
 def power_passes(size: int) -> int:
