@@ -3,6 +3,7 @@
 python docs/make_api.py
 """
 
+import ast
 import inspect
 from importlib import import_module
 from pathlib import Path
@@ -27,32 +28,26 @@ HEADS = {
     "methods": "`Method` is what all of them share; the table is under [Methods](../methods.md).",
     "theory": "What each function computes of the paper: [statement by statement](../statements.md).",
 }
+# of a method: what a new one writes, and what its users call
+PARTS = ("default", "refusal", "check", "init", "first", "step", "counts")
 
 
 def public(module) -> list[str]:
-    """The names of a module that are ours and public, classes and functions, in the order of its own."""
-    given = getattr(module, "__all__", None) or dir(module)
-    return [name for name in given if not name.startswith("_") and _is_ours(getattr(module, name))]
+    """The names that a package hands on (`import X as X`), or that a module defines, if they say what they are."""
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {alias.name for node in imports for alias in node.names if alias.name == alias.asname}
+    names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return sorted(name for name in names if not name.startswith("_") and _is_told(getattr(module, name)))
 
 
-def _is_ours(value) -> bool:
-    home = getattr(value, "__module__", None) or ""
-    return (
-        home.startswith("bisaddle.")
-        and home != "bisaddle.lazy"
-        and (inspect.isclass(value) or inspect.isfunction(value))
-    )
+def _is_told(value) -> bool:
+    return (inspect.isclass(value) or inspect.isfunction(value)) and bool(inspect.getdoc(value))
 
 
 def modules() -> list[str]:
     """The modules that are reached as bs.NAME."""
-    return [name for name in dir(bs) if not name.startswith("_") and inspect.ismodule(_loaded(name))]
-
-
-def _loaded(name: str):
-    value = getattr(bs, name)
-    given = inspect.ismodule(value) and name in bs._MODULES
-    return value if given else None
+    return list(bs._MODULES)
 
 
 def entry(path: str, **options) -> list[str]:
@@ -63,7 +58,7 @@ def entry(path: str, **options) -> list[str]:
 
 
 def index() -> str:
-    names = [name for name in public(bs) if name not in modules()]
+    names = public(bs)
     ordered = [name for name in ORDER if name in names] + [name for name in names if name not in ORDER]
     return "\n".join([INDEX, *(line for name in ordered for line in entry(f"bisaddle.{name}"))])
 
@@ -77,9 +72,9 @@ def module_page(name: str) -> str:
         names = sorted(names, key=lambda one: one != "ConvexSet")
     lines = [f"# bs.{name}", "", NOTE, HEADS[name], ""]
     for one in names:
-        # the laws of a set and the parts of a method are told once
-        whole = one in ("ConvexSet", "Method", "State") or name == "theory"
-        lines += entry(f"bisaddle.{name}.{one}", **({} if whole else {"members": "false"}))
+        # what all sets and all methods have in common is told once
+        shown = {"Method": list(PARTS)}.get(one, "false")
+        lines += entry(f"bisaddle.{name}.{one}", **({} if name == "theory" else {"members": shown}))
     return "\n".join(lines)
 
 
@@ -96,12 +91,25 @@ def others() -> str:
 
 
 def _paths(path: str, module) -> list[str]:
-    """The public names of a module; of one that has none of its own, those of the modules in it."""
+    """The public names of a module; of the applications, each a module, what makes a problem."""
     if names := public(module):
         return [f"{path}.{name}" for name in names]
-    inner = [name for name, value in vars(module).items() if inspect.ismodule(value) and not name.startswith("_")]
-    defined = lambda one: [n for n in public(one) if getattr(one, n).__module__ == one.__name__]
-    return [f"{path}.{name}.{one}" for name in inner for one in defined(getattr(module, name))]
+    found = []
+    for inner in dir(module):
+        application = getattr(module, inner)
+        if inspect.ismodule(application) and application.__name__ in _handed_on(module):
+            makes = lambda name, a=application: "Problem" in str(inspect.signature(getattr(a, name)).return_annotation)
+            found += [f"{path}.{inner}.{name}" for name in public(application) if makes(name)]
+    return found
+
+
+def _handed_on(package) -> set[str]:
+    """The modules that a package hands on, whichever others have been loaded."""
+    tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {
+        f"{package.__name__}.{alias.name}" for node in imports for alias in node.names if alias.name == alias.asname
+    }
 
 
 def pages() -> dict[str, str]:

@@ -54,6 +54,13 @@ def run(code: str, space: dict[str, Any]) -> tuple[str, Any]:
     return printed.getvalue().rstrip(), value
 
 
+def picture(figure: Any) -> str:
+    """A figure as SVG, without what differs from day to day."""
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines()) + "\n"
+
+
 def page(name: str) -> tuple[str, dict[str, str]]:
     """The page of a notebook and its pictures, by file name, after a run of all cells."""
     import matplotlib
@@ -68,15 +75,17 @@ def page(name: str) -> tuple[str, dict[str, str]]:
                 lines += [cell.text, ""]
                 continue
             printed, value = run(cell.text, space)
+            drawn = hasattr(value, "savefig")
+            fold = '<details markdown="1"><summary>The code of the figure</summary>', "</details>"
+            lines += [fold[0], ""] if drawn else []
             lines += ["```python", cell.text, "```", ""]
+            lines += [fold[1], ""] if drawn else []
             if printed:
                 lines += ["<!-- output -->", "```text", printed, "```", ""]
-            if hasattr(value, "savefig"):
+            if drawn:
                 file = f"{name}{'_' + str(len(pictures) + 1) if pictures else ''}.svg"
-                drawn = io.StringIO()
-                value.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-                pictures[file] = "\n".join(line.rstrip() for line in drawn.getvalue().splitlines()) + "\n"
-                lines += [f"![the figure of the cell above]({file})", ""]
+                pictures[file] = picture(value)
+                lines += [f"![{', '.join(panel.get_title() for panel in value.axes if panel.get_title())}]({file})", ""]
     lines += [f"<small>Made from `docs/notebooks/{name}.py` by `make notebooks`.</small>", ""]
     return "\n".join(lines), pictures
 

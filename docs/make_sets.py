@@ -81,6 +81,11 @@ def entry(cls: type[ConvexSet]) -> tuple[str, str, str, str, str]:
     return signature(cls), " ".join(formula.split()), projection, costs["lmo"] or "no", shown
 
 
+def plain(text: str) -> str:
+    """Markdown for a cell of a table that shows the text as it is."""
+    return re.sub(r"([*_|])", r"\\\1", re.sub(r"<(?=\w)", "&lt;", text))  # <d, u> would be a tag
+
+
 def page() -> str:
     lines = [HEAD]
     left = public_sets()
@@ -95,7 +100,8 @@ def page() -> str:
             "|---|---|---|---|---|",
         ]
         for cls in members:
-            cells = [cell.replace("|", "\\|") for cell in entry(cls)]
+            cells = [plain(cell) for cell in entry(cls)]
+            cells[0] = entry(cls)[0].replace("|", "\\|")
             lines.append(f"| `{cells[0]}` | {cells[1]} | {cells[2]} | {cells[3]} | {cells[4]} |")
         lines.append("")
         left = {name: cls for name, cls in left.items() if cls not in members}

@@ -1,5 +1,6 @@
 """Docstrings in house form, as Markdown: sentences stay sentences, columns and equations keep their shape."""
 
+import html
 import re
 from typing import Any
 
@@ -53,5 +54,5 @@ def _fenced(lines: list[str]) -> str:
 def _escaped(text: str) -> str:
     """Markdown that shows the text as it is; `code` stays code."""
     pieces = re.split(r"(`[^`]*`)", text)
-    plain = lambda piece: re.sub(r"([\\*_\[\]<>#|$])", r"\\\1", piece.replace("&", "&amp;"))
+    plain = lambda piece: re.sub(r"([\\*_\[\]#|$])", r"\\\1", html.escape(piece, quote=False))
     return "".join(piece if piece.startswith("`") else plain(piece) for piece in pieces)

@@ -20,6 +20,9 @@ ROOT_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.m
 OPTIONAL = {"estimators.md", "usefulness.md", "parallel.md"}
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+# what Markdown leaves as it is: fenced, indented, in backticks, formulas
+CODE = re.compile(r"(^```.*?^```$|^ {4}.*?$|`[^`\n]*`|\$\$?[^$]*\$\$?)", re.MULTILINE | re.DOTALL)
+STAR = re.compile(r"\b(?:theta|y)(?=\*(?:[^*\w]|_mu|$))")
 # tags that load what they name; a plain link does not
 LOADED = re.compile(r"<(?:script|img|iframe|source|video|audio|link)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//", re.I)
 
@@ -40,8 +43,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """What a block printed gets a look of its own, and long lines of it are folded."""
-    return markdown.replace("<!-- output -->\n```text", "```{ .text .printed }")
+    """What a block printed gets a look of its own; theta*(x) in a sentence shows its star and begins no emphasis."""
+    parts = CODE.split(markdown.replace("<!-- output -->\n```text", "```{ .text .printed }"))
+    return "".join(part if i % 2 else STAR.sub(r"\g<0>\\", part) for i, part in enumerate(parts))
 
 
 def on_page_content(content: str, **_: Any) -> str:

@@ -22,6 +22,12 @@ def test_a_formula_becomes_mathml_with_its_limits_below(hooks):
     assert drawn.count("<math") == 2 and "arithmatex" not in drawn and "<munder><mo>min</mo>" in drawn
 
 
+def test_the_star_of_theta_is_no_emphasis(hooks):
+    text = "f(x, theta*(x), y) and `theta*` and *word* and $\\theta^*$; y*_mu(x), theta\\*\n\n    theta*(x)\n"
+    shown = text.replace("f(x, theta*", "f(x, theta\\*").replace("y*_mu", "y\\*_mu")
+    assert hooks.on_page_markdown(text) == shown
+
+
 def test_links_of_root_files_lead_to_pages(hooks):
     text = "[a](docs/cli.md#x) [b](CONTRIBUTING.md) [c](LICENSE) [d](docs/references.bib)"
     assert hooks.from_root(text) == "[a](cli.md#x) [b](contributing.md) c [d](references.bib)"
@@ -43,7 +49,7 @@ def test_a_docstring_in_house_form_keeps_its_columns_and_shows_its_stars():
     markdown = maker("site_docstrings").markdown
     text = "theta*(x) and <d, u>.\n\nupper     f(x)\nx_set     a set\n\nNeeds: an LMO.\nPromises: nothing."
     assert markdown(text) == (
-        "theta\\*(x) and \\<d, u\\>.\n\n```text\nupper     f(x)\nx_set     a set\n```\n\n"
+        "theta\\*(x) and &lt;d, u&gt;.\n\n```text\nupper     f(x)\nx_set     a set\n```\n\n"
         "* **Needs**: an LMO.\n* **Promises**: nothing."
     )
 

@@ -59,8 +59,8 @@ for r, result in zip(radii, path, strict=True):
     print(f"radius {r:5}: worst loss {result.certificate.worst_value:.3f}, largest weight {largest:.1f} of even")
 
 # %% [markdown]
-# New data, with the minority as rare as before and with more and more of it. The robust classifiers lose a little
-# where nothing has changed, and much less where it has.
+# New data, with the minority rarer than it was, as rare, and more and more common. The robust classifiers lose a little
+# where it is rarer, and gain much where it is common.
 
 # %%
 shares = np.linspace(0.0, 0.8, 9)
