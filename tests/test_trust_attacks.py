@@ -403,3 +403,14 @@ def test_second_derivatives_are_taken_down_the_gradient_too():
     problem = bs.Problem(upper, _follows, BOX, None, constants=bs.Constants(mu_g=1.0))
     given = bs.certify(problem, bs.Point(np.array([0.01]), np.zeros(1)), accuracy=0.02)
     assert abs(given.gap - 3e-4) <= given.error_bound
+
+
+def test_rounding_of_g_and_steps_of_the_gap_count():
+    upper = lambda x, theta, y, data: 0.5 * jnp.sum(x**2) + 100 * jnp.sum(theta)
+    lower = lambda x, theta, data: 0.5 * jnp.sum((theta - 1) ** 2)
+    problem = bs.Problem(upper, lower, BOX, None, constants=bs.Constants(mu_g=1.0), noise=1e-3)
+    # theta* is known up to 1e-3, and f up to a hundred times that and its own rounding
+    np.testing.assert_allclose(bs.certify(problem, BELOW).worst_value_error, 0.1 * 2**0.5 + 1e-3, rtol=1e-6)
+    flat = bs.Problem(lambda x, theta, y, data: 0 * jnp.sum(x), None, BOX, None)
+    outside = bs.certify(flat, bs.Point(np.array([-1.001])), tau=0.01)
+    assert outside.error_bound >= 2e-3 / 0.01 * (1 - 1e-9)
