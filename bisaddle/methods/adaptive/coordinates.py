@@ -246,11 +246,14 @@ class Space:
         """For every block of atoms the vertex farthest down the gradient; None for the others."""
         return [block.set.lmo(Gx[block.in_x]) if isinstance(block.part, Atoms) else None for block in self.blocks]
 
-    def gap(self, x: Vector, Gx: Vector, vertices: list[Vector | None], d0: Vector, tau: float) -> tuple[float, float]:
-        """(gap, size): the residual of the blocks that project, plus the Frank-Wolfe gaps of the others.
+    def gap(
+        self, x: Vector, Gx: Vector, vertices: list[Vector | None], d0: Vector, tau: float
+    ) -> tuple[float, float, float]:
+        """(gap, size, beyond): the residual of the blocks that project, plus the Frank-Wolfe gaps of the others.
 
         size is in units of the gradient, and no larger for a small set: d0 / tau of the blocks that project, where d0 =
-        P(z - tau Gz) - z, and Frank-Wolfe gaps divided by the diameters.
+        P(z - tau Gz) - z, and Frank-Wolfe gaps divided by the diameters. beyond: these gaps
+        alone.
         """
         square = moved = gaps = sizes = 0.0
         for block, vertex in zip(self.blocks, vertices, strict=True):
@@ -263,7 +266,7 @@ class Space:
                 gap = float(g @ (part - vertex))
                 gaps += gap
                 sizes += gap / max(block.set.diameter(), const.TINY)
-        return square**0.5 + gaps, moved**0.5 / tau + sizes
+        return square**0.5 + gaps, moved**0.5 / tau + sizes, gaps
 
     def grow(self, z: Vector, x: Vector, Gx: Vector, vertices: list[Vector | None]) -> Vector | None:
         """Make atoms of the vertices that promise enough; the new coordinates of the same x, None if nothing grew."""

@@ -119,7 +119,7 @@ class Search:
         self.centre = Centre(y, first.mu)
         self.descent = Descent(pairs=pairs, scale=max(first.range, abs(inner.upper.value)))
         self._evaluate_centre()
-        slope = max(norm(self.here.Gz), const.TINIEST)
+        slope = norm(self.here.Gz) or norm(self.here.Gx) or 1.0  # a start at 0 is an atom without a gradient
         length = first.range / slope or norm(x) or 1.0  # over which f changes by its range over Y
         self.descent.tau = self.descent.first_tau = const.FIRST_TAU * length / slope
 
@@ -127,7 +127,7 @@ class Search:
         """One Look after every further evaluation of f_mu."""
         while True:
             gaps, target = self.gaps, self.aim.target
-            stationary = gaps.decrease <= const.STATIONARY * gaps.lag or gaps.x <= const.STATIONARY_TARGET * target
+            stationary = self._followed() or gaps.x <= const.STATIONARY_TARGET * target
             if gaps.both <= target:
                 self._refine()
             elif stationary or self.centre.age >= const.STALE:
@@ -136,6 +136,13 @@ class Search:
             else:
                 yield from self._line_search()
             yield self._measured()
+
+    def _followed(self) -> bool:
+        """Whether x has followed the centre; Frank-Wolfe gaps, of first order, are compared with mu |y - y0| diam Y."""
+        gaps, y_set = self.gaps, self.kernels.y_set
+        if y_set is None or gaps.decrease > const.STATIONARY * gaps.lag:
+            return False
+        return gaps.beyond <= const.STATIONARY_VERTEX * (self.centre.mu * gaps.lag) ** 0.5 * y_set.diameter()
 
     def state(self) -> "SearchState":
         """All that the next step depends on, as it is now."""
@@ -191,14 +198,14 @@ class Search:
         vertices = self.space.vertices(here.Gx)
         self.solver.cost.lmos += self.space.lmos
         self.ahead = d0, _, slope, _ = self._direction()
-        decrease = max(-slope, 0.0)
         self.solver.cost.projections += 2
-        x_gap, size = self.space.gap(here.x, here.Gx, vertices, d0, self.descent.tau)
+        x_gap, size, beyond = self.space.gap(here.x, here.Gx, vertices, d0, self.descent.tau)
+        decrease = max(-slope, 0.0)
         if y_set is None:
             return Gaps(x_gap, x_gap, size, decrease, 0.0), vertices
         y_gap = norm(inner.y - y_set.prox(inner.y + inner.upper.f_y, 1.0))
         away = inner.y - self.centre.y0
-        return Gaps(x_gap, x_gap + y_gap, size, decrease, self.centre.mu * float(away @ away)), vertices
+        return Gaps(x_gap, x_gap + y_gap, size, decrease, self.centre.mu * float(away @ away), beyond), vertices
 
     def _direction(self) -> tuple[Vector, Vector, float, bool]:
         """(d0, d, slope along d, whether d is a quasi-Newton step): d is d0 where the other is of no use."""

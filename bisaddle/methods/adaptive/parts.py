@@ -36,7 +36,7 @@ class Gaps(NamedTuple):
     """How far a place is from a solution, as its inexact inner variables tell.
 
     x: of x alone; both: of x and y. In units of f: decrease, which the next step of x promises for f_mu; lag: what the
-    centre holds back, mu |y - y0|^2. In units of the gradient: size, that of x.
+    centre holds back, mu |y - y0|^2; beyond: the Frank-Wolfe gaps. In units of the gradient: size, that of x.
     """
 
     x: float
@@ -44,6 +44,7 @@ class Gaps(NamedTuple):
     size: float
     decrease: float
     lag: float
+    beyond: float = 0.0
 
 
 @dataclass
