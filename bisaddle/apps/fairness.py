@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit, logsumexp, softmax
 
 from bisaddle.apps.folds import as_codes, deal, moments, one_hot, sums
 from bisaddle.apps.hyperparameter import FAINT, HIGHEST, LOSSES, LOWEST, checked_labels, tuning
@@ -122,6 +120,9 @@ def _least_squares(data: Any, penalties: np.ndarray) -> np.ndarray:
 
 
 def _held_out(rows: np.ndarray, hot: np.ndarray, fold: np.ndarray, folds: int, penalty: float) -> float:
+    from scipy.optimize import minimize  # slow to load, and every user of apps would wait for it
+    from scipy.special import expit, logsumexp, softmax
+
     ridge = np.array([FAINT, *np.full(rows.shape[1] - 1, penalty)])[:, None]
     shape = (rows.shape[1], hot.shape[1])
 
