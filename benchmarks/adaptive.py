@@ -166,7 +166,9 @@ def inspect(case: Case, tol: float, every: int, looks: int) -> None:
     search = Search(kernels, x)
     for look in islice(search.from_start(x, theta, y, problem.constants.mu_g, tol), 0, every * looks, every):
         aim, centre, descent = search.aim, search.centre, search.descent
-        numbers = {"gap": search.gaps.both, "target": aim.target, "mu": centre.mu, "age": centre.age}
+        gaps = search.gaps
+        numbers = {"gap": gaps.both, "decrease": gaps.decrease, "lag": gaps.lag, "target": aim.target}
+        numbers |= {"mu": centre.mu, "age": centre.age}
         numbers |= {"idle": centre.idle, "tau": descent.tau, "c_low": aim.c_low, "accuracy": aim.accuracy}
         numbers |= {"mu_g": search.here.inner.mu_g, "L_y": search.here.inner.L_y, "pairs": len(descent.pairs)}
         print(look.k, f"{search.here.value:.9g}", *(f"{name} {number:.3g}" for name, number in numbers.items()))

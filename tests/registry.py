@@ -312,6 +312,21 @@ def multitask(seed, divergence=0.0, form="gram", radius=2.0):
     return problem, start, None
 
 
+def multitask_logistic(seed):
+    made = [(A, (b > 0) * 1.0, valid, (c > 0) * 1.0) for A, b, valid, c in tasks(seed)]
+    return *bs.apps.multitask.logistic(made, 2.0, ridge=0.3), None
+
+
+def adversarial(seed):
+    """The paper's second example: f is neither linear nor strongly concave in y."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(6, 2))
+    labels = np.where(rows @ [1.0, 0.5] + 0.3 * rng.normal(size=6) > 0, 1.0, -1.0)
+    labels[:2] = 1.0, -1.0
+    options = {"weights": ("chi2", 0.5), "form": "lagrangian", "lambda_max": 1.0}
+    return *bs.apps.adversarial.bilevel(rows, labels, **options), None
+
+
 def _traced(data):
     return {name: jnp.asarray(value) for name, value in data.items()}
 
@@ -352,6 +367,8 @@ PROBLEMS = (
         "Experiment 1, rows": lambda seed: multitask(seed, form="rows"),
         "Experiment 2": lambda seed: multitask(seed, 0.3),
         "Experiment 2, rows": lambda seed: multitask(seed, 0.3, "rows"),
+        "multi-task, logistic": multitask_logistic,
+        "adversarial, Lagrangian": adversarial,
     }
 )
 

@@ -11,7 +11,7 @@ import bisaddle as bs
 from bisaddle import oracle, trees
 from bisaddle.methods.adaptive.constants import PAIRS
 from bisaddle.methods.adaptive.coordinates import face_direction, two_loops
-from bisaddle.methods.adaptive.inner import Inner, Solver
+from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver
 from bisaddle.methods.adaptive.parts import Descent, Place
 from bisaddle.oracle.kernels import Kernels, Upper
 from bisaddle.sets.flat import flat_set
@@ -95,7 +95,7 @@ def test_the_value_is_that_of_the_regularised_maximum_and_gx_its_gradient():
     def at(x):
         solver = solver_of(problem, start)
         warm = unsolved(solver.kernels, start)
-        found = solver.evaluate(x, warm, False, warm.y, mu=0.7, accuracy=1e-13, c_low=1.0)
+        found = solver.evaluate(x, warm, False, warm.y, mu=0.7, residuals=Residuals(1e-13, 1e-13, 1e-14))
         return found.value, found.Gx
 
     x = np.asarray(start.x)
@@ -111,7 +111,9 @@ def test_an_inexact_lower_solution_spoils_the_value_only_to_second_order():
     def at(accuracy):
         solver = solver_of(problem, start)
         warm = unsolved(solver.kernels, start)
-        return solver.evaluate(np.asarray(start.x), warm, False, warm.y, mu=1.0, accuracy=accuracy, c_low=1.0)
+        return solver.evaluate(
+            np.asarray(start.x), warm, False, warm.y, mu=1.0, residuals=Residuals(accuracy, accuracy, 0.1 * accuracy)
+        )
 
     exact, rough = at(1e-13), at(1e-3)
     off = np.linalg.norm(rough.inner.theta - exact.inner.theta)

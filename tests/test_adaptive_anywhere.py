@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.methods.adaptive.inner import Inner, Solver, is_solved
+from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver, is_solved
 from bisaddle.oracle.kernels import Kernels, Upper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -74,7 +74,7 @@ def test_an_unsolved_place_is_neither_solved_nor_remembered():
     outside, x = np.array([-1.0]), np.zeros(1)
     warm = Inner(outside, np.zeros(0), np.zeros(1), outside, Upper(0.0, x, outside, np.zeros(0)), 0.0, 1.0)
     solver.recall.add(x, np.zeros(0), outside, np.zeros(1))
-    found = solver.evaluate(x, warm, False, np.zeros(0), 1.0, 1e-3, 0.1)
+    found = solver.evaluate(x, warm, False, np.zeros(0), 1.0, Residuals(1e-4, 1e-4, 1e-5))
     assert not found.solved and solver.recall.filled == 1
     assert is_solved(np.array([1e-9]), 1e-8, np.inf, outside)
     assert is_solved(np.array([1e-9]), 1e-12, 1.0, outside)  # rounding may be in the way

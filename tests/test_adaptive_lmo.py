@@ -93,7 +93,7 @@ def test_a_vertex_is_added_only_where_it_promises_more_than_the_atoms():
     z, G = space.first(x), np.array([1.0, 0.0])
     vertices = space.vertices(G)
     np.testing.assert_allclose(vertices[0], [-2.0, 0.0])
-    gap, size = space.gap(x, G, vertices)
+    gap, size = space.gap(x, G, vertices, np.zeros_like(z), 1.0)
     np.testing.assert_allclose([gap, size], [2.5, 2.5 / 4.0])
     grown = space.grow(z, x, G, vertices)
     np.testing.assert_allclose(space.x_of(grown), x)

@@ -13,7 +13,7 @@ import bisaddle as bs
 from bisaddle import oracle
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.constants import FREE_PRODUCTS, RECALLED, RECALLED_ENTRIES
-from bisaddle.methods.adaptive.inner import Inverse, Recall, most_recalled
+from bisaddle.methods.adaptive.inner import Inverse, Recall, Residuals, most_recalled
 from bisaddle.methods.adaptive.parts import most_pairs
 from bisaddle.oracle.depends import depends
 from bisaddle.oracle.kernels import MOST, Kernels, matrix_blocks
@@ -192,7 +192,8 @@ def test_what_is_known_at_a_place_gives_the_same_evaluation_for_fewer_calls(name
         solver = solver_of(problem, start)
         x, _, y = solver.kernels.flat(start)
         warm = unsolved(solver.kernels, start, 0.5) if warm is None else warm
-        found = solver.evaluate(x, warm, stays, y if y0 is None else y0, mu=0.3, accuracy=accuracy, c_low=1.0)
+        residuals = Residuals(0.5 * accuracy, 0.5 * accuracy, 0.1 * accuracy)
+        found = solver.evaluate(x, warm, stays, y if y0 is None else y0, mu=0.3, residuals=residuals)
         return found, solver.cost
 
     tight = 1e-9

@@ -42,10 +42,13 @@ def test_constants_hold_and_derivatives_agree(name):
     problem, start = adversarial.bilevel(A, B, **FORMS[name])
     used = assert_constants_hold(problem, start, spread=1.0)
     assert used["L_g"] > 0.2
-    assert_derivatives_agree(problem, start)
+    if name in ("lagrangian", "network"):  # all automatic, so that two tell enough
+        assert_derivatives_agree(problem, start)
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    "name", [*(name for name in FORMS if name != "network"), pytest.param("network", marks=pytest.mark.slow)]
+)
 def test_solved_to_a_certificate(name):
     result = assert_certified(*adversarial.bilevel(A, B, **FORMS[name]))
     assert float(jnp.max(jnp.abs(result.theta))) > 1e-3  # there is an attack

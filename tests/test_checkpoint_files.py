@@ -24,6 +24,7 @@ from bisaddle.run.plain import Absent, Reader, Writer, described, difference
 from tests import stress_disks, stress_files, stress_kills
 from tests.test_checkpoint import assert_same
 from tests.test_solve import fully_projected, quadratic
+from tests.test_validate import unchecked_types as unchecked_types  # a fixture
 
 ROOT = Path(__file__).parents[1]
 
@@ -125,7 +126,7 @@ def test_another_schema_and_another_kind_are_refused_in_words(tmp_path):
         container.pack("result", None, [np.array(["a"])])
 
 
-def test_mutated_files_are_refused_with_a_reason(tmp_path):
+def test_mutated_files_are_refused_with_a_reason(tmp_path, unchecked_types):
     found = stress_files.attack(*stress_files.samples(tmp_path), 150)
     good = {what for what in found if what.startswith("still good")}  # one experiment for another
     assert set(found) - good == {"refused"} and found["refused"] > 140, found

@@ -180,6 +180,13 @@ def test_jitter_is_the_spacing_to_which_a_function_rounds(spacing):
     assert np.all(seen(smooth) <= 1e-14)
 
 
+def test_what_bends_a_lot_within_the_longest_move_only_is_no_rounding():
+    """cos(45 t) turns by 1.35 from point to point of the longest move, and by 0.45 of the long one."""
+    wave = lambda v: np.cos(45 * v)
+    rows = sampled(wave, np.array([0.1]), np.array([1.0]), (3e-5, 1e-2, 3e-2), 7)
+    assert jitter(rows, (3, 4, 5)) <= 1e-12 < 1e-2 < jitter(rows[[0, 2, 2]], (3, 4, 5))
+
+
 def test_smooth_functions_have_no_more_than_their_rounding():
     for name in ("logistic", "Experiment 1, rows", "wavy saddle", "generator"):
         problem, start, _ = PROBLEMS[name](0)

@@ -14,13 +14,14 @@ from bisaddle.apps.tasks import (
     check_rows,
     device,
     diameter,
+    exactly,
     of_distributions,
     require_both_classes,
     require_size,
     require_word,
     weight_set,
 )
-from bisaddle.problem import Constants, Point, Problem
+from bisaddle.problem import Point, Problem
 from bisaddle.sets import Box, ConvexSet, L2Ball, Product, Simplex
 from bisaddle.trees import Number
 
@@ -121,7 +122,7 @@ def bilevel(
     exact |= {"D_X": diameter_of(X, start), "L_thetay": made.slope, "L_ytheta": made.slope}
     if of_distributions(Y):
         exact |= {"L_thetatheta": made.up + made.down, "C_theta": made.slope}
-    constants = Constants(**exact, origin=tuple((name, "exact") for name in exact))
+    constants = exactly(exact)
     data = made.kind(*map(device, (A, signs, s, strength, rho)))
     upper = _ball if form == "ball" else _lagrangian
     lower = _attack if attack == "loss" else _linearised
@@ -157,7 +158,7 @@ def saddle(
     reach, N = require_size("reach", reach), len(A)
     exact = {"L_yy": (strength + made.down) / N, "mu_y": (strength - made.up) / N}
     exact |= {"D_X": diameter_of(made.x_sets, made.start), "D_Y": 2 * reach * N**0.5}
-    constants = Constants(**exact, origin=tuple((name, "exact") for name in exact))
+    constants = exactly(exact)
     data = made.kind(*map(device, (A, signs, s, strength, 0.0)))
     problem = Problem(_classical, None, Product(made.x_sets), L2Ball(reach, axis=-1), data, constants=constants)
     return problem, Point(x=made.start, y=np.zeros(A.shape))

@@ -16,6 +16,7 @@ from bisaddle.apps.tasks import (
     check_tasks,
     device,
     diameter,
+    exactly,
     of_distributions,
     padded,
     penalties,
@@ -25,7 +26,7 @@ from bisaddle.apps.tasks import (
     uniform_penalty,
     weight_set,
 )
-from bisaddle.problem import Constants, Point, Problem
+from bisaddle.problem import Point, Problem
 from bisaddle.sets import Box, ConvexSet, CVaRSet, L1Ball, Product
 from bisaddle.trees import Number
 
@@ -122,7 +123,7 @@ def minmax(
         theta=np.zeros((T, d)),
         y=np.zeros(T),
     )
-    constants = Constants(**exact, origin=tuple((name, "exact") for name in exact))
+    constants = exactly(exact)
     return Problem(_minmax, _lower, Product(sets), Box(-limit, limit), data, constants=constants), start
 
 
@@ -166,7 +167,7 @@ def partial(
     exact = _lower_constants(np.asarray(train.train_gram), ridge) | {"L_yy": 0.0, "mu_y": 0.0}
     exact |= {"D_X": float(np.hypot(part.diameter, T**0.5))}
     X = Product({"x": part.x_set, "lam": Box(0.0, 1.0)})
-    constants = Constants(**exact, origin=tuple((name, "exact") for name in exact))
+    constants = exactly(exact)
     problem = Problem(_partial, _lower, X, Y, data, constants=constants)
     return problem, Point(x={"x": part.start, "lam": np.full(T, 0.5)}, theta=np.zeros((T, d)), y=y)
 
@@ -209,7 +210,7 @@ def network(
     exact |= {"L_thetay": bent * r + 2 * k**0.5, "L_ytheta": bent * r + 2 * k**0.5}
     if of_distributions(Y):
         exact |= {"L_thetatheta": bent, "C_theta": bent * r + 2 * k**0.5}
-    constants = Constants(**exact, origin=tuple((name, "exact") for name in exact))
+    constants = exactly(exact)
     problem = Problem(_network_upper, _network_lower, X, Y, data, constants=constants)
     return problem, Point(x=x, theta=np.zeros((T, k)), y=np.full(T, 1.0 / T))
 

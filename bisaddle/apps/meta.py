@@ -18,6 +18,7 @@ from bisaddle.apps.tasks import (
     check_tasks,
     device,
     diameter,
+    exactly,
     of_distributions,
     padded,
     penalties,
@@ -28,7 +29,7 @@ from bisaddle.apps.tasks import (
     uniform_penalty,
     weight_set,
 )
-from bisaddle.problem import Constants, Point, Problem
+from bisaddle.problem import Point, Problem
 from bisaddle.trees import Number
 
 # steps of Newton's method for the head of a new task; it has converged long before
@@ -114,7 +115,7 @@ def learn(
     exact |= {"L_thetay": slope, "L_ytheta": slope}
     if of_distributions(Y):
         exact |= {"L_thetatheta": bent, "C_theta": slope}
-    constants = Constants(**exact, origin=tuple((name, "exact") for name in exact))
+    constants = exactly(exact)
     problem = Problem(_upper, _lower, X, Y, data, constants=constants)
     return problem, Point(x=x, theta=np.zeros((T, K)), y=np.full(T, 1.0 / T))
 

@@ -19,6 +19,7 @@ from bisaddle.apps.tasks import (
     common,
     device,
     diameter,
+    exactly,
     gathered,
     largest,
     of_distributions,
@@ -58,9 +59,9 @@ class GramData(NamedTuple):
     def valid_slopes(self, v: Array) -> Array:
         return _times(self.valid_gram, v) - self.valid_cross
 
-    def train_products(self, w: Array) -> tuple[Array, Array]:
-        """H w and <c, w> of every task."""
-        return _times(self.train_gram, w), jnp.sum(self.train_cross * w, axis=1)
+    def train_products(self, v: Array, w: Array) -> tuple[Array, Array]:
+        """H w and <H v - c, w> of every task."""
+        return _times(self.train_gram, w), jnp.sum(self.train_slopes(v) * w, axis=1)
 
 
 class RowData(NamedTuple):
@@ -87,11 +88,11 @@ class RowData(NamedTuple):
     def valid_slopes(self, v: Array) -> Array:
         return _row_slopes(v, self.valid_rows, self.valid_targets, self.valid_counts)
 
-    def train_products(self, w: Array) -> tuple[Array, Array]:
-        """A'A w / n and <b, A w> / n of every task, from one A w."""
+    def train_products(self, v: Array, w: Array) -> tuple[Array, Array]:
+        """H w and <H v - c, w> = <v, H w> - <b, A w> / n of every task, from one A w and one product with A'."""
         image = _predicted(self.train_rows, w)
-        products = _summed_rows(self.train_rows, image) / self.train_counts[:, None]
-        return products, jnp.sum(self.train_targets * image, axis=1) / self.train_counts
+        product = _summed_rows(self.train_rows, image) / self.train_counts[:, None]
+        return product, jnp.sum(v * product, axis=1) - jnp.sum(self.train_targets * image, axis=1) / self.train_counts
 
 
 def regression(
@@ -205,7 +206,7 @@ def _constants(sizes: Sizes, part: Shared, ridge: float, divergence: float, D_Y:
     exact |= {"L_thetatheta": float(np.max(v)), "L_thetay": slope, "L_ytheta": slope, "C_theta": slope}
     exact |= {"C_thetax": float(np.hypot(norm(h) / 4, along_lam)), "L_g_thetax": twist}
     exact |= {"L_g_thetatheta": 2 * float(np.max(h))}
-    return Constants(**exact, origin=tuple((name, "exact") for name in exact))
+    return exactly(exact)
 
 
 def _gram(pairs: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -272,13 +273,12 @@ def _g_theta(x, theta, data):
 
 
 def _g_theta_theta(x, theta, w, data):
-    return jnp.square(x["lam"])[:, None] * data.train_products(w)[0] + data.ridge * w
+    return jnp.square(x["lam"])[:, None] * data.train_products(w, w)[0] + data.ridge * w
 
 
 def _g_theta_x(x, theta, w, data):
     lam = x["lam"][:, None]
-    # the residual enters only as <H v - c, w> = <v, H w> - <c, w>: the product of the Hessian is all that is needed
-    product, along_targets = data.train_products(w)
+    product, slope = data.train_products(blend(x, theta), w)
     along_x = gathered(x, lam * (1 - lam) * product)
-    along_lam = jnp.sum((blend(x, theta) + lam * (theta - common(x, theta))) * product, axis=1) - along_targets
+    along_lam = slope + jnp.sum(lam * (theta - common(x, theta)) * product, axis=1)
     return {"x": along_x, "lam": along_lam}

@@ -19,6 +19,7 @@ from bisaddle.apps.tasks import (
     common,
     device,
     diameter,
+    exactly,
     gathered,
     largest,
     of_distributions,
@@ -266,7 +267,7 @@ def _constants(
         exact |= {"L_g_thetatheta": float(np.max(np.hypot(b, 2 * h + b * u)))}
         if distributions:  # weights of at most 1
             exact |= {"L_thetatheta": curved * max(largest(A) for A in valid), "C_theta": slope}
-    return Constants(**exact, origin=tuple((name, "exact") for name in exact))
+    return exactly(exact)
 
 
 def _predicted(rows, v):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from bisaddle.problem import described
+from bisaddle.problem import Constants, described
 from bisaddle.sets import (
     CappedSimplex,
     ChiSquareBall,
@@ -168,6 +168,11 @@ def reach(convex_set: ConvexSet, shape: tuple[int, ...]) -> tuple[np.ndarray, fl
     origin = np.zeros(form.size)
     nearest = form.project(origin) if "project" in form.capabilities else form.lmo(origin)
     return nearest.reshape(shape), float(np.linalg.norm(nearest)) + form.diameter()
+
+
+def exactly(values: dict[str, float]) -> Constants:
+    """Constants that follow from the structure of a problem."""
+    return Constants(**values, origin=tuple((name, "exact") for name in values))
 
 
 def largest(A: np.ndarray) -> float:

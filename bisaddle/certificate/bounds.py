@@ -15,6 +15,8 @@ ASCENT_STEPS = 1000
 SHARE = 1e-6
 # a gradient this much smaller than the one at another y counts as none
 NOTHING = 1e-6
+# share of the way to the middle of X by which a part of x is moved to see whether y stays
+NEAR = 1e-3
 # points whose mean lies amidst a set
 SPREAD = 16
 
@@ -189,7 +191,20 @@ def free_parts(kernels: Kernels, x: Vector, theta: Vector, y: Vector, Gx: Vector
     elsewhere = norms(Implicit(kernels, other, theta, y).Gx)
     usual = norms(Implicit(kernels, amidst_x, theta, amidst_y).Gx)
     free = (usual > 0) & (sizes <= NOTHING * usual) & (elsewhere <= NOTHING * usual)
-    return tuple(name or "x" for (name, _), is_free in zip(parts, free, strict=True) if is_free)
+    # in a corner with a face of its own y stays when x moves a little; on the surface of a ball, say, the y gap rises
+    stays = lambda place: _y_stays(kernels, x, theta, y, place, amidst_x)
+    return tuple(name or "x" for (name, place), is_free in zip(parts, free, strict=True) if is_free and stays(place))
+
+
+def _y_stays(kernels: Kernels, x: Vector, theta: Vector, y: Vector, place: slice, amidst_x: Vector) -> bool:
+    """Whether y is as good when this part of x is moved a little: the y gap takes no part in the change of f_y."""
+    y_set = kernels.y_set
+    assert y_set is not None
+    near = x.copy()
+    near[place] += NEAR * (amidst_x[place] - x[place])
+    here, there = (Implicit(kernels, at, theta, y).upper.f_y for at in (x, near))
+    gap = lambda f_y: norm(y - y_set.prox(y + f_y, 1.0))
+    return gap(there) - gap(here) <= NOTHING**0.5 * norm(there - here)
 
 
 def _amidst(a_set: FlatSet, v: Vector) -> Vector:

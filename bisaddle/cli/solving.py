@@ -56,6 +56,11 @@ APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergenc
 )
 @click.option("--nu", type=above_zero, help="Scale of the method's default steps, where it has one.")
 @option("--tol", above_zero, TOL, "The gap to certify.")
+@click.option(
+    "--rtol",
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
+    help="The gap relative to the gradient at the start; with --tol the larger one is enough.",
+)
 @option("--max-steps", click.IntRange(1, 2**31 - 1), 10_000, "Steps at most.")
 @max_seconds_option
 @option(
@@ -106,14 +111,16 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
         method = method_named(options["method"], built.problem, built.start, *chosen)
         settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu", "starts")}
         settings |= {"method": method.name, "steps": list(options["step"]), "precision": int(options["precision"])}
-        limits = {key: options[key] for key in ("tol", "max_steps", "max_seconds")}
+        limits = {key: options[key] for key in ("tol", "rtol", "max_steps", "max_seconds")}
+        if options["rtol"] and ctx.get_parameter_source("tol") is click.core.ParameterSource.DEFAULT:
+            limits["tol"] = None  # rtol alone
         start = built.start
         if options["starts"] > 1:
             start = start_points(built.problem, start, options["starts"], jax.random.key(options["seed"] or 0))
         if options["checkpoint"] is not None:
             limits["checkpoint"] = new_checkpoints(specification, settings, options)
         result = watched(partial(solved, built.problem, start, method, **limits), built, method, options)
-        leave(result, built, specification, settings, options)
+        leave(result, built, specification, settings | {"tol": result.tol, "scale": result.scale}, options)
 
 
 def leave(result: Any, built: Built, specification: dict[str, Any], settings: dict[str, Any], options: Any) -> None:

@@ -22,6 +22,7 @@ from bisaddle.estimators.common import (
     is_number,
     probabilities,
     raw_coefficients,
+    refined,
     rows_to_fit,
     solved,
     standard,
@@ -131,8 +132,9 @@ class AdversarialClassifier(ClassifierMixin, BaseEstimator):
         with in_float64():
             problem, start = posed(padded, kind, fixed, columns, against="mean", reweight=False)
             result = solved(problem, start, self.tol, self.max_steps)
+            theta, _ = refined(problem, result.point)
         warn_if_uncertified(result, self.tol, type(self).__name__)
-        self.coef_, self.intercept_ = raw_coefficients(np.asarray(result.theta)[-1, :d].T, shift, scale)
+        self.coef_, self.intercept_ = raw_coefficients(theta[-1, :d].T, shift, scale)
         self.penalty_, self.loss_ = float(np.exp(result.x["penalty"][0])), float(result.certificate.worst_value)
         self.gap_, self.status_, self.n_steps_ = float(result.gap), result.status.name, result.steps
         return self

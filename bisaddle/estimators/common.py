@@ -11,10 +11,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from bisaddle.apps.folds import CHUNK, as_codes
+from bisaddle.oracle.implicit import Implicit
+from bisaddle.oracle.kernels import Kernels
 from bisaddle.problem import Point, Problem
 from bisaddle.run.result import Result, Status
 from bisaddle.run.solve import solve
 
+# of the gradient of the lower level, in the model that is kept
+ACCURACY = 1e-9
 # rows of a group (task) below which its cross-validated loss says little
 FEW = 50
 
@@ -29,6 +33,13 @@ def in_float64():
 
 def solved(problem: Problem, start: Point, tol: float, max_steps: int) -> Result:
     return solve(problem, start, tol=tol, max_steps=max_steps, progress=False)
+
+
+def refined(problem: Problem, point: Point) -> tuple[Any, np.ndarray]:
+    """(theta*(x), f_y there): a certificate speaks of x, and the theta of a run is only as near as its gap required."""
+    kernels = Kernels(problem, point)
+    found = Implicit(kernels, *kernels.flat(point), accuracy=ACCURACY)
+    return kernels.theta.tree(found.theta), np.array(found.upper.f_y)
 
 
 def warn_if_uncertified(result: Result, tol: float, named: str) -> None:

@@ -19,6 +19,7 @@ from bisaddle.estimators.common import (
     in_float64,
     probabilities,
     raw_coefficients,
+    refined,
     rows_to_fit,
     solved,
     standard,
@@ -26,7 +27,6 @@ from bisaddle.estimators.common import (
     warn_if_uncertified,
 )
 from bisaddle.estimators.padding import bucket, emptied_moments, emptied_rows
-from bisaddle.oracle.kernels import Kernels
 from bisaddle.problem import Point, Problem
 from bisaddle.run.result import Result, Status
 from bisaddle.sets import Box
@@ -62,14 +62,13 @@ def choose(data: Moments | Rows, columns: int, tol: float, max_steps: int, named
         starts = [Point(np.array(x), start.theta, start.y) for x in STARTS[: 1 if T == 1 else None]]
         result = min((solved(problem, first, tol, max_steps) for first in starts), key=_order)
         warn_if_uncertified(result, tol, named)
-        kernels = Kernels(problem, result.point)
-        losses = np.array(kernels.upper(*kernels.flat(result.point)).f_y)[:T]
+        theta, losses = refined(problem, result.point)
     shared, slopes, levels = np.asarray(result.x)
     return Choice(
-        np.asarray(result.theta["shared"])[-1, :d],
-        np.asarray(result.theta["own"])[-1, :T, :d],
+        theta["shared"][-1, :d],
+        theta["own"][-1, :T, :d],
         np.exp([shared, shared + slopes, levels]),
-        losses,
+        losses[:T],
         float(result.gap),
         result.status.name,
         result.steps,

@@ -20,6 +20,7 @@ from bisaddle.estimators.common import (
     is_number,
     probabilities,
     raw_coefficients,
+    refined,
     rows_to_fit,
     solved,
     standard,
@@ -28,8 +29,7 @@ from bisaddle.estimators.common import (
     without,
 )
 from bisaddle.estimators.padding import bucket, copies, gathered, padded_moments, padded_rows
-from bisaddle.oracle.kernels import Kernels
-from bisaddle.problem import Point, Problem
+from bisaddle.problem import Problem
 from bisaddle.sets import Box, Product
 
 # a rise of the mean loss by more than this is worth a warning
@@ -70,18 +70,19 @@ def choose(
         problem, start = posed(padded, kind, fixed, columns, protection=protection or 1.0)
         alone = G == 1 or protection == 0
         result = solved(_at_the_shares(problem, padded.shares), start, tol, max_steps)
-        losses = plain_losses = _losses(problem, result.point)[:G]
+        theta, losses = refined(problem, result.point)
+        plain_losses = losses
         if not alone:
             result = solved(problem, result.point, tol, max_steps)
-            losses = _losses(problem, result.point)[:G]
+            theta, losses = refined(problem, result.point)
     warn_if_uncertified(result, tol, named)
     return Choice(
-        np.asarray(result.theta)[-1, :d],
+        theta[-1, :d],
         float(np.exp(result.x["penalty"][0])),
         gathered(np.asarray(result.x["weights"]), places),
         gathered(np.asarray(result.y), places),
-        losses,
-        plain_losses,
+        losses[:G],
+        plain_losses[:G],
         float(result.gap),
         result.status.name,
         result.steps,
@@ -93,11 +94,6 @@ def _at_the_shares(problem: Problem, shares: Any) -> Problem:
     pinned = Box(np.asarray(shares), np.asarray(shares))
     sets = Product({"penalty": problem.x_set.sets["penalty"], "weights": pinned})  # pyright: ignore
     return Problem(**{**vars(problem), "x_set": sets, "y_set": pinned})
-
-
-def _losses(problem: Problem, point: Point) -> np.ndarray:
-    kernels = Kernels(problem, point)
-    return np.array(kernels.upper(*kernels.flat(point)).f_y)
 
 
 class _WorstGroup(BaseEstimator):

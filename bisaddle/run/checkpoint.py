@@ -35,7 +35,8 @@ BETWEEN_LOOKS = 0.1
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was asked for. several: from several starts; horizon: max_steps of the run that began.
+    """What a run was asked for. several: from several starts; horizon: max_steps of the run that began; tol: rtol is
+    in it, times the scale of the gradient at the start.
 
     The programs are compiled for the horizon, so that raising max_steps changes no digit.
     """
@@ -48,6 +49,7 @@ class Settings:
     gap: Gap
     several: bool
     horizon: int
+    scale: float | None = None
 
 
 class Checkpoints:

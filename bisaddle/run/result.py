@@ -140,6 +140,8 @@ class Result(Shown):
 
     certificate: of the point. seconds: the method's own time; compile_seconds: all time spent compiling.
     reason: what is known, beyond the status, of why a run did not succeed.
+    tol: the gap that was to be certified. scale: of the gradient at the start, where rtol was given: tol is at least
+    rtol times that, and relative_gap is gap / scale; else both are None.
     starts: the results of all starts, in order, this one included; empty for a single start.
     """
 
@@ -153,6 +155,8 @@ class Result(Shown):
     compile_seconds: float = eqx.field(static=True)
     starts: tuple["Result", ...] = ()
     reason: str = eqx.field(static=True, default="")
+    tol: float | None = eqx.field(static=True, default=None)
+    scale: float | None = eqx.field(static=True, default=None)
 
     @property
     def x(self) -> PyTree:
@@ -169,6 +173,10 @@ class Result(Shown):
     @property
     def gap(self) -> float:
         return self.certificate.gap
+
+    @property
+    def relative_gap(self) -> float | None:
+        return self.gap / self.scale if self.scale else None
 
     @property
     def steps(self) -> int:
@@ -207,6 +215,8 @@ class Result(Shown):
         # what the witnesses say is printed with the certificate
         lines += [self.reason] if self.reason and self.reason != self.certificate.refutation else []
         lines.append(str(self.certificate))
+        if self.scale is not None and self.relative_gap is not None:
+            lines.append(f"gap {self.relative_gap:.1e} relative to the gradient at the start, {self.scale:.3g}")
         for i, other in enumerate(self.starts):
             degenerate = ", degenerate" if other.certificate.degenerate else ""
             lines.append(

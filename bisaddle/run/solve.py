@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from bisaddle.certificate.certifier import Certifier, Gap
+from bisaddle.certificate.scale import gradient_scale
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.oracle.kernels import Kernels
@@ -48,6 +49,7 @@ def solve(
     method: Method | None = None,
     *,
     tol: Number | None = 1e-4,
+    rtol: Number | None = None,
     max_steps: int | np.integer = 10_000,
     max_seconds: Number | None = None,
     every: int | np.integer | None = None,
@@ -64,7 +66,9 @@ def solve(
     start: several are run in turns, and the certified point with the lowest worst value is returned; Result.starts has
     all results. starts=4, key=jax.random.key(0) draws some around one, as bs.start_points does.
     method: None is Adaptive, which has no step sizes to choose.
-    tol: the gap to certify; None runs all steps. max_seconds: wall time from the call, compilation included.
+    tol: the gap to certify; None runs all steps. rtol: the same relative to the gradient at the start, |grad_x L| and
+    how much grad_y L differs across Y; with both, the larger gap is enough, and tol=None leaves rtol alone.
+    max_seconds: wall time from the call, compilation included.
     every: steps between records (certificate, trace, stop rules, callback). None: 100 records a run, at most 1000 steps
     apart; Adaptive then records at the start, when its own gap meets tol and, if there is a callback, every 100 steps.
     measure, sigma, tau: define the gap, as in certify; a bs.Gap has all three. measure None: "projection" if x_set has
@@ -81,6 +85,8 @@ def solve(
     starts = as_starts(start)
     require_concrete("solve", problem, *starts)
     _check_limits(tol, max_steps, max_seconds, every)
+    if rtol is not None and not 0 < as_number("rtol", rtol) < 1:
+        raise ValueError(f"rtol must be > 0 and < 1, given {rtol}; use None, and tol for a gap in the units of f")
     _check_choices(callback, progress, check)
     gap, drawn = _with_more(measure, starts, dict(more))
     if check:
@@ -89,20 +95,26 @@ def solve(
         report = quick_check(problem, starts[0])
         if not report.ok:
             raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
-    if method is None:
-        method = Adaptive(1e-6 if tol is None else tol)
-    if not isinstance(method, Method):
+    if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be a bisaddle.methods.Method, given {described(method)}; None is Adaptive()")
     watch = Watch()
     with watched(watch), not_lost():
         check_starts(problem, starts)
+    gap = Gap.of(gap, problem)
+    scale = None
+    if rtol is not None:
+        with watched(watch), one_blas_thread():
+            scale = gradient_scale(problem, starts[0], gap.measure)
+        tol = max(tol or 0.0, float(rtol) * scale) or None
+    if method is None:
+        method = Adaptive(1e-6 if tol is None else tol)
     method.check(problem)
     max_steps, sparse = int(max_steps), every is None
     every = int(every or max(1, min(MOST_STEPS_BETWEEN, max_steps // 100)))
     tol = None if tol is None else float(tol)
     max_seconds = None if max_seconds is None else float(max_seconds)
-    gap, alone = Gap.of(gap, problem), isinstance(start, Point) and drawn is None
-    settings = Settings(tol, max_steps, max_seconds, every, sparse, gap, not alone, max_steps)
+    alone = isinstance(start, Point) and drawn is None
+    settings = Settings(tol, max_steps, max_seconds, every, sparse, gap, not alone, max_steps, scale)
     _warn_of_rounding(tol, starts[0])
     if checkpoint is not None and not isinstance(checkpoint, Checkpoints):
         checkpoint = Checkpoints(checkpoint, checkpoint_every)
@@ -195,7 +207,7 @@ def _solved(
                 interrupted = Status.INTERRUPTED if isinstance(stop, KeyboardInterrupt) else Status.MAX_SECONDS
                 run.status = run.status or interrupted
         watch.deadline = None  # what was found gets its certificate, however late it is
-        results = [_result(run, limits, watch) for run in runs]
+        results = [_result(run, limits, watch, settings.scale) for run in runs]
     return best_result(results) if settings.several else results[0]
 
 
@@ -208,7 +220,7 @@ def _runs(
     return [BlockRun(problem, method, point, certifier, bar) for point in points], run_blocks
 
 
-def _result(run: Run, limits: Limits, watch: Watch) -> Result:
+def _result(run: Run, limits: Limits, watch: Watch, scale: float | None) -> Result:
     run.finish()
     last = run.history.last
     assert last is not None
@@ -228,6 +240,8 @@ def _result(run: Run, limits: Limits, watch: Watch) -> Result:
         seconds=run.seconds,
         compile_seconds=watch.seconds,
         reason=reason(status, run.problem, run.certifier, best.point, certificate),
+        tol=limits.tol,
+        scale=scale,
     )
 
 

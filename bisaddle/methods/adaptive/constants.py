@@ -4,9 +4,9 @@ docs/adaptive.md says which of them the proofs use. None can make a wrong answer
 """
 
 # --- gaps, and how accurate the inner solves are ----------------------------------------------------------------------
-FIRST_ACCURACY = 0.1  # a guess: nothing is known of the gap at the start
+FIRST_ACCURACY = 0.1  # relative to the gradients: a guess, as nothing is known of the gap at the start
 FIRST_C_LOW = 0.1  # inner residuals relative to the accuracy, so that the gradient errs by less than the gap
-SHIFT_SHARE = 0.1  # of mu |y - y0| in the accuracy: small, because y0 moves as soon as x is that accurate
+LAG_SHARE = 0.1  # of what the centre holds back in the accuracy: small, because y0 moves as soon as x is that accurate
 TARGET_SHARE = 0.1  # of the target in the accuracy: at the solution nothing better is needed
 REFINED = 0.01  # factor on c_low while a gap is checked
 DISTRUST = 0.01  # share of the gradient's change in that check which counts as error of the refined gap
@@ -17,13 +17,14 @@ LEAST_C_LOW = 1e-8  # after a gap that a check did not confirm
 LEAST_C_LOW_TRIALS = 1e-6  # after trials that failed, which more often have another reason
 
 # --- the centre y0 and the weight mu ----------------------------------------------------------------------------------
-STATIONARY = 0.3  # x gap relative to mu |y - y0| at which the centre moves; a smaller one is wasted on this centre
-STATIONARY_TARGET = 0.5  # share of the target at which the x gap is small enough for any centre
+STATIONARY = 0.1  # decrease to be had relative to mu |y - y0|^2 at which the centre moves; less is wasted on this one
+STATIONARY_TARGET = 0.15  # share of the target at which the x gap is small enough for any centre
 STALE = 100  # steps of x at one centre: f_mu is too hard to minimise, mu too small
 MU_FACTOR = 4  # of one change of mu
-SLOW = 30  # more steps of x at one centre call for a larger mu, with which f_mu is smoother
-QUICK = 10  # as few steps of x allow a smaller mu, with which centres move further
+SLOW = 20  # more steps of x at one centre call for a larger mu, with which f_mu is smoother
+QUICK = 8  # as few steps of x allow a smaller mu, with which centres move further
 LITTLE_PROGRESS = 0.5  # of mu |y - y0| from centre to centre: a factor above this calls for a smaller mu
+HELD = 10  # centres that ask for a mu with which x was too slow once, before it is tried again
 MU_LIMITS = 1e-30, 1e30  # against overflow alone: the first mu may be wrong by any factor
 IDLE = 40  # centres without a smaller gap: they go round in circles
 SMALLER_GAP = 0.9  # factor below the best gap that counts as smaller
@@ -35,9 +36,10 @@ LEAST_PAIRS = 2
 PAIR_CURVATURE = 1e-12  # <s, q> relative to |s| |q|; below, the curvature is rounding
 FACE_CURVATURE = 1e-10  # the same inside the face, where s and q are shorter
 STEEP = 1e-6  # slope of a quasi-Newton direction d, relative to |d| and the x gap: enough for descent to be certain
-TAU_LIMITS = 1e-10, 1e10  # bounded on both sides, as convergence requires
+FIRST_TAU = 0.3  # decrease that the first step aims for, relative to the range of f over Y
+TAU_LIMITS = 1e-10, 1e10  # relative to the first; bounded on both sides, as convergence requires
 TAU_GROWTH = 4  # after a step that met no curvature
-MOST_GROWN_TAU = 1e8
+MOST_GROWN_TAU = 1e8  # relative to the first
 SHORT_TAU = 0.5  # the short step of Barzilai and Borwein is taken where it is below this share of the long one
 TAU_AFTER_FAILURE = 0.1  # factor after a line search without success
 LAYER_REACH = 0.03  # longest step of the weights of a network, relative to |x|: a long first one saturates its layers
@@ -55,13 +57,14 @@ QUASI_NEWTON_TRIALS = 3  # then the projected gradient step has its turn
 RECHECKS = 8, 16, 24  # trials after which x is evaluated again: its gradient may not be what the values say
 
 # --- the inner solves -------------------------------------------------------------------------------------------------
-FIRST_RESIDUAL = 1e-2  # of theta and w at the start, times min(1, mu_g)
+FIRST_RESIDUAL = 1e-2  # of theta and, relative to f_theta, of w at the start, times min(1, mu_g)
 LANCZOS_PRODUCTS = 32  # spent on an estimate of mu_g
-ROUNDING = 50  # in units of rounding, the smallest residual that is asked for
+ROUNDING = 50  # in units of rounding, the smallest residual of theta that is asked for
+RELATIVE_ROUNDING = 2  # the same of y and w, relative to the gradients of f that they are solved for
 Y_SHARE = 0.1  # residual of y relative to that of theta: y is cheaper, as it needs no product with the Hessian
 NEWTON_STEPS = 200  # far from theta*, an exponential falls by a factor of e in a step
 DOUBT = 3  # steps of Newton's method after which a guess is compared with the last theta; a good one needs fewer
-UNSOLVED = 1e-2  # distance to theta* relative to max(1, |theta|), or residual of w: beyond, more than rounding is left
+UNSOLVED = 1e-2  # distance to theta* relative to |theta|, or residual of w: beyond, more than rounding is left
 NEWTON_SHARE = 0.5  # of the target for |g_theta|, left to the linear system: the rest is for what Newton neglects
 NEWTON_RELATIVE = 1e-3  # residual of that system relative to its right side: three digits a step are enough
 ASCENT_STEPS = 200
@@ -75,11 +78,9 @@ RECALL_ROUNDING = 1e4  # in units of rounding, added to normal equations that ma
 FREE_PRODUCTS = 2  # that a solve takes even with the best preconditioner
 
 # --- the first mu -----------------------------------------------------------------------------------------------------
-FAR = 1e6  # length of a step along a gradient that ends beyond the border of a set
+FAR = 1e6  # diameters of a set, which take a step along a gradient far beyond its border
 PROBE = 0.1  # share of the way to the border of X
-LONGEST_PROBE = 1.0  # its length relative to max(1, |x|): what f is far away in a large X says nothing of the start
 PROBE_RESIDUAL = 0.1  # of theta at the probe, relative to g_theta before the solve: a rough f_y is enough
-LEAST_FIRST_MU = 1e-8  # where f_y is zero at both places
 
 # --- coordinates ------------------------------------------------------------------------------------------------------
 FULL_SVD = 128  # columns of a matrix above which a full decomposition costs more than its leading part

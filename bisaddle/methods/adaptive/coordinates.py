@@ -246,22 +246,24 @@ class Space:
         """For every block of atoms the vertex farthest down the gradient; None for the others."""
         return [block.set.lmo(Gx[block.in_x]) if isinstance(block.part, Atoms) else None for block in self.blocks]
 
-    def gap(self, x: Vector, Gx: Vector, vertices: list[Vector | None]) -> tuple[float, float]:
+    def gap(self, x: Vector, Gx: Vector, vertices: list[Vector | None], d0: Vector, tau: float) -> tuple[float, float]:
         """(gap, size): the residual of the blocks that project, plus the Frank-Wolfe gaps of the others.
 
-        size is on the scale of the gradient: Frank-Wolfe gaps divided by the diameters.
+        size is in units of the gradient, and no larger for a small set: d0 / tau of the blocks that project, where d0 =
+        P(z - tau Gz) - z, and Frank-Wolfe gaps divided by the diameters.
         """
-        square = gaps = sizes = 0.0
+        square = moved = gaps = sizes = 0.0
         for block, vertex in zip(self.blocks, vertices, strict=True):
             part, g = x[block.in_x], Gx[block.in_x]
             if vertex is None:
                 away = part - block.part.project(part - g)
                 square += float(away @ away)
+                moved += float(d0[block.in_z] @ d0[block.in_z])
             else:
                 gap = float(g @ (part - vertex))
                 gaps += gap
                 sizes += gap / max(block.set.diameter(), const.TINY)
-        return square**0.5 + gaps, square**0.5 + sizes
+        return square**0.5 + gaps, moved**0.5 / tau + sizes
 
     def grow(self, z: Vector, x: Vector, Gx: Vector, vertices: list[Vector | None]) -> Vector | None:
         """Make atoms of the vertices that promise enough; the new coordinates of the same x, None if nothing grew."""
@@ -282,15 +284,16 @@ def _joined(pieces: Sequence[Vector]) -> Vector:
 def farthest(x_set: FlatSet, x: Vector, Gx: Vector) -> Vector:
     """A point of the set far down the gradient: a projection from far away, or a vertex where there is none."""
     if "project" in x_set.capabilities:
-        return x_set.project(x - far(Gx))
+        return x_set.project(x - far(x_set, Gx))
     return np.concatenate(
         [
-            block.lmo(Gx[at]) if "lmo" in block.capabilities else block.project(x[at] - far(Gx[at]))
+            block.lmo(Gx[at]) if "lmo" in block.capabilities else block.project(x[at] - far(block, Gx[at]))
             for block, at in x_set.blocks
         ]
     )
 
 
-def far(v: Vector) -> Vector:
-    """A step along v that ends outside of the sets in use."""
-    return const.FAR / max(norm(v), const.TINY) * v
+def far(a_set: FlatSet, v: Vector) -> Vector:
+    """A step along v from a point of the set that ends far outside of it."""
+    diameter = a_set.diameter()
+    return const.FAR * (diameter if np.isfinite(diameter) else 1.0) / max(norm(v), const.TINIEST) * v

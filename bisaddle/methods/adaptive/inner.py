@@ -20,7 +20,8 @@ from bisaddle.oracle.spectra import extreme_eigenvalues
 class Inner(NamedTuple):
     """The inner variables at some x, with g_theta, f and its gradients there; the next solve starts from them.
 
-    L_y: the curvature of f in y along the last step; mu_g: the least curvature of g met so far.
+    L_y: the curvature of f in y along the last step; mu_g: the least curvature of g met so far; slope: |f_x| and
+    |g_theta_x w| together, the scale of the gradient in x.
     """
 
     theta: Vector
@@ -30,6 +31,15 @@ class Inner(NamedTuple):
     upper: Upper
     L_y: float
     mu_g: float
+    slope: float = 0.0
+
+
+class Residuals(NamedTuple):
+    """What the inner solves may leave: |g_theta|, |g_theta_theta w - f_theta|, and the residual of y."""
+
+    theta: float
+    w: float
+    y: float
 
 
 class Evaluation(NamedTuple):
@@ -97,12 +107,12 @@ class Solver:
         self.cost.gradients += 1
         Gx = upper.f_x
         if kernels.has_lower:
-            solved = self._solve_adjoint(x, theta, upper.f_theta, target)
+            solved = self._solve_adjoint(x, theta, upper.f_theta, target * norm(upper.f_theta))
             w = solved.w
             Gx = Gx - solved.cross
         if self.recall is not None:
             self.recall.add(x, y, theta, w)
-        return Inner(theta, y, w, g_theta, upper, 0.0, mu_g), Gx
+        return Inner(theta, y, w, g_theta, upper, 0.0, mu_g, norm(upper.f_x) + norm(upper.f_x - Gx)), Gx
 
     def _least_curvature(self, x: Vector, theta: Vector, known: Any) -> float:
         """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos; infinite with no lower level."""
@@ -118,20 +128,16 @@ class Solver:
             raise NotStronglyConvex
         return float(np.maximum(least, kernels.eps))  # NaN stays NaN
 
-    def evaluate(
-        self, x: Vector, warm: Inner, stays: bool, y0: Vector, mu: float, accuracy: float, c_low: float
-    ) -> Evaluation:
-        """theta, y and w to residuals in proportion to the accuracy, then value and gradient.
+    def evaluate(self, x: Vector, warm: Inner, stays: bool, y0: Vector, mu: float, residuals: Residuals) -> Evaluation:
+        """theta, y and w up to these residuals, or as far as rounding allows; then value and gradient.
 
-            |g_theta|, |g_theta_theta w - f_theta| <= c_low accuracy min(1, mu_g),     y residual <= c_low accuracy / 10
             value = f - <w, g_theta> - h(y) - mu/2 |y - y0|^2
 
         The term <w, g_theta> makes the error of the value quadratic in that of theta. stays: x is where warm was found,
         and what is known there is not asked for again; at another x the solves begin where recall says.
         """
         kernels, recall, y_set = self.kernels, self.recall, self.kernels.y_set
-        floor = const.ROUNDING * kernels.eps
-        tight = max(c_low * accuracy * min(1.0, warm.mu_g), floor)
+        tight = max(residuals.theta, const.ROUNDING * kernels.eps)
         theta, g_theta, least, f_known, solved = warm.theta, warm.g_theta, np.inf, stays, True
         if kernels.has_lower:
             self.cost.hvps += self.inverse.renew(x, theta)  # at a theta that was solved for: a guess may be anywhere
@@ -145,10 +151,13 @@ class Solver:
         if not f_known:
             upper = kernels.upper(x, theta, warm.y)
             self.cost.gradients += 1
-        y, upper, L_y = self.ascend(x, theta, warm, upper, y0, mu, max(const.Y_SHARE * c_low * accuracy, floor))
+        y, upper, L_y = self.ascend(
+            x, theta, warm, upper, y0, mu, max(residuals.y, const.RELATIVE_ROUNDING * kernels.eps * norm(upper.f_y))
+        )
         w, Gx, value = warm.w, upper.f_x, upper.value
         if kernels.has_lower:
             w = w if recall is None else recall.w_at(x, y)
+            tight = max(residuals.w, const.RELATIVE_ROUNDING * kernels.eps * norm(upper.f_theta))
             adjoint = self._solve_adjoint(x, theta, upper.f_theta, tight, w)
             w = adjoint.w
             least = min(least, adjoint.least)
@@ -160,7 +169,8 @@ class Solver:
             value -= y_set.penalty(y) + 0.5 * mu * float(away @ away)
         if recall is not None and solved and np.isfinite(value) and np.all(np.isfinite(Gx)):
             recall.add(x, y, theta, w)
-        return Evaluation(Inner(theta, y, w, g_theta, upper, L_y, min(warm.mu_g, least)), value, Gx, solved)
+        slope = max(warm.slope, norm(upper.f_x) + norm(upper.f_x - Gx))
+        return Evaluation(Inner(theta, y, w, g_theta, upper, L_y, min(warm.mu_g, least), slope), value, Gx, solved)
 
     def solve_lower(
         self, x: Vector, theta: Vector, target: float, g: Vector | None = None, last: Vector | None = None
@@ -280,17 +290,24 @@ class Recall:
 
     def theta_at(self, x: Vector) -> Vector:
         """The affine combination of the known theta whose weights bring the known x closest to this one."""
-        return self._combined(x, self.theta)
+        return self._combined([x], self.theta)
 
     def w_at(self, x: Vector, y: Vector) -> Vector:
-        """The same for w, which depends on x and on y."""
-        return self._combined(np.concatenate([x, y]), self.w)
+        """The same for w, which depends on x and on y, each in units of how far it has moved."""
+        return self._combined([x, y], self.w)
 
-    def _combined(self, given: Vector, answers: Vector) -> Vector:
+    def _combined(self, parts: list[Vector], answers: Vector) -> Vector:
+        given = np.concatenate(parts)
         known, answers = self.inputs[: self.filled, : given.size], answers[: self.filled]
         if self.filled == 1:
             return answers[0].copy()
-        weights = affine_weights(known[1:] - known[0], given - known[0])
+        steps, step, end = known[1:] - known[0], given - known[0], 0
+        for part in parts if len(parts) > 1 else ():
+            place = slice(end, end := end + part.size)
+            moved = norm(steps[:, place].ravel()) or 1.0
+            steps[:, place] /= moved
+            step[place] /= moved
+        weights = affine_weights(steps, step)
         return answers[0] + weights @ (answers[1:] - answers[0])
 
 
@@ -305,7 +322,7 @@ def is_solved(g: Vector, target: float, least: float, theta: Vector) -> bool:
 
     least: the least curvature met, by which the distance to theta* is judged; theta: one that was solved for before.
     """
-    return norm(g) <= max(target, const.UNSOLVED * least * max(1.0, norm(theta)))
+    return norm(g) <= max(target, const.UNSOLVED * least * norm(theta))
 
 
 class SolverState(NamedTuple):

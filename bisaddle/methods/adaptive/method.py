@@ -5,11 +5,12 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
     theta, w <- solved roughly at the start x;     y0 <- y;     mu <- the weight at which f_y just reaches across Y
     evaluate f_mu and its gradient at x                 [inner.py: theta*(x), the maximiser y and w are solved for]
     repeat
-        gap <- x gap + y gap;     shift <- mu |y - y0|;     from now on inner solves are as accurate as these ask for
+        gap <- x gap + y gap;     lag <- mu |y - y0|^2;     decrease <- -<grad f_mu, d> for the step d below
+        from now on inner solves are as accurate as these ask for
         if gap <= target:
             evaluate f_mu at x with inner solves a hundred times more accurate
             target <- target / 10 if the gap is confirmed, else all later inner solves are ten times more accurate
-        else if x gap <= 0.3 max(shift, target / 2), or 100 steps of x were made with this y0 and mu:
+        else if decrease <= lag / 10, or x gap <= 0.15 target, or 100 steps of x were made with this y0 and mu:
             y0 <- y in the first case;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took
             evaluate f_mu at x
         else:
@@ -22,6 +23,7 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
 from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -56,6 +58,7 @@ class Adaptive(HostMethod):
     has no step for your own jit or vmap.
     Needs: on every block of x_set a projection or an LMO, a projection on y_set; f concave in y, g strongly convex in
     theta; no constants, but mu_g helps if known.
+    Other units of x, y or f change no step, but for what they make of tol.
     Promises: limit points of the steps of x at fixed y0, mu and exact inner solves are stationary for f_mu; the y gap
     is at most mu |y - y0|. The recentring is observed to converge, not proved to: docs/adaptive.md. The problem and its
     gap are from  [AYH25]; the method is ours.
@@ -98,6 +101,7 @@ class Search:
     def __init__(self, kernels: Kernels, x: Vector):
         self.kernels, self.solver, self.space = kernels, Solver(kernels), Space(kernels.x_set, x)
         self.k = 0
+        self.ahead: tuple[Vector, Vector, float, bool] | None = None  # the next direction, once it is known
 
     def from_start(self, x: Vector, theta: Vector, y: Vector, mu_g: Any, tol: float) -> Iterator[Look]:
         """The first Look, and all others. mu_g: as known, or None."""
@@ -108,18 +112,22 @@ class Search:
 
     def _begin(self, x: Vector, theta: Vector, y: Vector, mu_g: Any, tol: float) -> None:
         inner, Gx = self.solver.begin(x, theta, y, mu_g)
-        mu = 1.0 if self.kernels.y_set is None else first_weight(self.solver, x, inner, Gx)
+        first = UNKNOWN if self.kernels.y_set is None else first_scales(self.solver, x, inner, Gx)
         self.here = Place(self.space.first(x), x, inner, 0.0, Gx, self.space.pull(Gx))
         pairs = deque(maxlen=most_pairs(self.here.z.size, x.itemsize))
-        self.aim, self.centre, self.descent = Aim(tol), Centre(y, mu), Descent(pairs=pairs)
+        self.aim = Aim(tol, const.FIRST_ACCURACY * inner.slope, const.FIRST_ACCURACY * first.slope, first.slope)
+        self.centre = Centre(y, first.mu)
+        self.descent = Descent(pairs=pairs, scale=max(first.range, abs(inner.upper.value)))
         self._evaluate_centre()
-        self.descent.tau = min(1.0, 1 / max(float(np.max(np.abs(self.here.Gz))), const.TINIEST))
+        slope = max(norm(self.here.Gz), const.TINIEST)
+        length = first.range / slope or norm(x) or 1.0  # over which f changes by its range over Y
+        self.descent.tau = self.descent.first_tau = const.FIRST_TAU * length / slope
 
     def looks(self) -> Iterator[Look]:
         """One Look after every further evaluation of f_mu."""
         while True:
             gaps, target = self.gaps, self.aim.target
-            stationary = gaps.x <= const.STATIONARY * max(gaps.shift, const.STATIONARY_TARGET * target)
+            stationary = gaps.decrease <= const.STATIONARY * gaps.lag or gaps.x <= const.STATIONARY_TARGET * target
             if gaps.both <= target:
                 self._refine()
             elif stationary or self.centre.age >= const.STALE:
@@ -158,21 +166,22 @@ class Search:
         counts = self.solver.cost.counts()
         return Look(self.k, here.x, inner.theta, inner.y, inner.w, gaps.x, gaps.both - gaps.x, value, counts)
 
-    def _evaluate(self, z: Vector, x: Vector, warm: Inner, stays: bool, accuracy: float, c_low: float) -> Place:
-        found = self.solver.evaluate(x, warm, stays, self.centre.y0, self.centre.mu, accuracy, c_low)
+    def _evaluate(self, z: Vector, x: Vector, warm: Inner, stays: bool, aim: Aim) -> Place:
+        residuals = aim.residuals(warm)
+        found = self.solver.evaluate(x, warm, stays, self.centre.y0, self.centre.mu, residuals)
         self.k += 1
         return Place(z, x, found.inner, found.value, found.Gx, self.space.pull(found.Gx), found.solved)
 
     def _evaluate_at(self, z: Vector, warm: Inner) -> Place:
-        return self._evaluate(z, self.space.x_of(z), warm, False, self.aim.accuracy, self.aim.c_low)
+        return self._evaluate(z, self.space.x_of(z), warm, False, self.aim)
 
-    def _evaluate_again(self, accuracy: float, c_low: float) -> None:
+    def _evaluate_again(self, aim: Aim) -> None:
         """f_mu where x is; what is known there is kept."""
-        self.here = self._evaluate(self.here.z, self.here.x, self.here.inner, True, accuracy, c_low)
+        self.here = self._evaluate(self.here.z, self.here.x, self.here.inner, True, aim)
 
     def _evaluate_centre(self) -> None:
         """f_mu where x is, with the centre and weight as they are now; values of another f_mu do not count."""
-        self._evaluate_again(self.aim.accuracy, self.aim.c_low)
+        self._evaluate_again(self.aim)
         self.descent.values = [self.here.value]
         self.centre.age = 0
 
@@ -181,27 +190,43 @@ class Search:
         here, inner, y_set = self.here, self.here.inner, self.kernels.y_set
         vertices = self.space.vertices(here.Gx)
         self.solver.cost.lmos += self.space.lmos
-        x_gap, size = self.space.gap(here.x, here.Gx, vertices)
+        self.ahead = d0, _, slope, _ = self._direction()
+        decrease = max(-slope, 0.0)
+        self.solver.cost.projections += 2
+        x_gap, size = self.space.gap(here.x, here.Gx, vertices, d0, self.descent.tau)
         if y_set is None:
-            return Gaps(x_gap, x_gap, size, 0.0), vertices
+            return Gaps(x_gap, x_gap, size, decrease, 0.0), vertices
         y_gap = norm(inner.y - y_set.prox(inner.y + inner.upper.f_y, 1.0))
-        return Gaps(x_gap, x_gap + y_gap, size, self.centre.mu * norm(inner.y - self.centre.y0)), vertices
+        away = inner.y - self.centre.y0
+        return Gaps(x_gap, x_gap + y_gap, size, decrease, self.centre.mu * float(away @ away)), vertices
+
+    def _direction(self) -> tuple[Vector, Vector, float, bool]:
+        """(d0, d, slope along d, whether d is a quasi-Newton step): d is d0 where the other is of no use."""
+        descent, here = self.descent, self.here
+        d0, d = face_direction(self.space, here.z, here.Gz, descent.tau, descent.pairs)
+        slope = float(here.Gz @ d)
+        least = const.STEEP * norm(d) * norm(d0) / descent.tau
+        sound = np.isfinite(slope) and np.all(np.isfinite(d)) and slope <= -least
+        if sound and descent.pairs and not descent.plain_only:
+            return d0, d, slope, True
+        return d0, d0, float(here.Gz @ d0), False
 
     def _measure(self) -> None:
         """The gaps here and the accuracy that they ask for; vertices become atoms where they promise enough."""
         self.gaps, vertices = self._gaps()
         self.solver.cost.projections += 2
         gaps, here = self.gaps, self.here
-        self.aim.accuracy = gaps.size + const.SHIFT_SHARE * gaps.shift + const.TARGET_SHARE * self.aim.target
+        self.aim.follow(gaps, self.centre.mu)
         z = self.space.grow(here.z, here.x, here.Gx, vertices)
         if z is not None:
             self.descent.pairs.clear()  # they belong to other coordinates
             self.here = here._replace(z=z, Gz=self.space.pull(here.Gx))
+            self.ahead = None
 
     def _refine(self) -> None:
         """The acceptance test: the gap at the same x by much more accurate solves."""
         aim, before = self.aim, self.here
-        self._evaluate_again(aim.target, const.REFINED * aim.c_low)
+        self._evaluate_again(replace(aim, accuracy=aim.target, y_accuracy=aim.target, c_low=const.REFINED * aim.c_low))
         self.descent.values[-1] = self.here.value
         gaps, _ = self._gaps()
         self.solver.cost.projections += 1
@@ -214,23 +239,20 @@ class Search:
         if self.kernels.y_set is None:  # without a centre to move, only the kind of step can be changed
             self.descent.plain_only = True
             return
-        mu = self.centre.mu
-        self.centre.move(self.here.inner.y, stationary, self.gaps)
+        mu, gaps = self.centre.mu, self.gaps
+        if not np.isfinite(self.centre.best):  # a start far away may have had values that mean nothing here
+            now = max(abs(self.here.value), gaps.decrease, gaps.lag)
+            self.descent.scale = min(self.descent.scale, now)
+        self.centre.move(self.here.inner.y, stationary, gaps)
         if self.centre.mu != mu:
             self.descent.pairs.clear()  # they belong to another f_mu
 
     def _line_search(self) -> Iterator[Look]:
         """To the next accepted place. The Look after the last evaluation is left to the caller, who measures first."""
-        descent, here = self.descent, self.here
-        d0, d = face_direction(self.space, here.z, here.Gz, descent.tau, descent.pairs)
-        self.solver.cost.projections += 2
-        slope = float(here.Gz @ d)
-        sound = np.isfinite(slope) and np.all(np.isfinite(d)) and slope <= -const.STEEP * norm(d) * self.gaps.size
-        quasi_newton = bool(sound and descent.pairs and not descent.plain_only)
-        if not quasi_newton:
-            d, slope = d0, float(here.Gz @ d0)
+        descent = self.descent
+        d0, d, slope, quasi_newton = self.ahead or self._direction()
         d, slope = self._within_reach(d, slope)
-        length, warm = 1.0, here.inner
+        length, warm = 1.0, self.here.inner
         for number in range(1, const.MOST_TRIALS + 1):
             trial = self._evaluate_at(self.here.z + length * d, warm)
             if descent.low_enough(self.here, trial, d, length * slope):
@@ -248,7 +270,7 @@ class Search:
                 yield self._look()
             if number in const.RECHECKS:
                 self.aim.tighten(const.LEAST_C_LOW_TRIALS)
-                self._evaluate_again(self.aim.accuracy, self.aim.c_low)
+                self._evaluate_again(self.aim)
                 descent.values[-1] = max(descent.values[-1], self.here.value)
                 slope, warm = float(self.here.Gz @ d), self.here.inner
                 if not slope < 0:
@@ -278,24 +300,36 @@ class SearchState(NamedTuple):
     atoms: list[tuple[Vector, Vector]]
 
 
-def first_weight(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> float:
+class First(NamedTuple):
+    """The scales of the start. range: of f over Y, as f_y tells; slope: that by the width of Y; mu: by its square."""
+
+    mu: float
+    slope: float
+    range: float
+
+
+UNKNOWN = First(1.0, 0.0, 0.0)
+
+
+def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
     """The weight mu at which the gradient in y just reaches across Y, here and at a probe down the gradient in x.
 
     The probe is for an f_y that happens to be the same for all y at the start. It lies a tenth of the way to the border
-    of X, and no farther from x than max(1, |x|); one whose lower level could not be solved tells nothing.
+    of X, and no farther than |x| or than f takes to change by its range over Y; one whose lower level could not be
+    solved tells nothing.
     """
     kernels, cost, y = solver.kernels, solver.cost, inner.y
     y_set = kernels.y_set
     assert y_set is not None
 
-    def spread(f_y: Vector) -> float:
-        across = y_set.project(y + far(f_y)) - y_set.project(y - far(f_y))
-        square = float(across @ across)
-        found = float(f_y @ across) / square if square > 0 else 0.0
-        return found if np.isfinite(found) else 0.0
+    def scales(f_y: Vector) -> First:
+        across = y_set.project(y + far(y_set, f_y)) - y_set.project(y - far(y_set, f_y))
+        width, change = norm(across), float(f_y @ across)
+        return First(change / width**2, change / width, change) if 0 < change < np.inf else First(0.0, 0.0, 0.0)
 
+    at_start = scales(inner.upper.f_y)
     way = farthest(kernels.x_set, x, Gx) - x
-    longest = const.LONGEST_PROBE * max(1.0, norm(x))
+    longest = max(norm(x), at_start.range / max(norm(Gx), const.TINIEST)) or 1.0
     probe = x + min(const.PROBE, longest / max(norm(way), const.TINY)) * way
     theta, known = inner.theta, True
     if kernels.has_lower:
@@ -307,4 +341,5 @@ def first_weight(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> float:
     there = kernels.upper(probe, theta, y).f_y if known else inner.upper.f_y
     cost.gradients += known
     cost.projections += 5
-    return max(spread(inner.upper.f_y), spread(there), const.LEAST_FIRST_MU)
+    found = max(at_start, scales(there))
+    return found if found.mu > 0 else UNKNOWN

@@ -8,7 +8,8 @@ import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Pair
-from bisaddle.methods.adaptive.inner import Inner
+from bisaddle.methods.adaptive.inner import Inner, Residuals
+from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector
 
 
@@ -34,22 +35,51 @@ class Place(NamedTuple):
 class Gaps(NamedTuple):
     """How far a place is from a solution, as its inexact inner variables tell.
 
-    x: of x alone; both: of x and y; size: that of x on the scale of the gradient; shift: mu |y - y0|.
+    x: of x alone; both: of x and y. In units of f: decrease, which the next step of x promises for f_mu; lag: what the
+    centre holds back, mu |y - y0|^2. In units of the gradient: size, that of x.
     """
 
     x: float
     both: float
     size: float
-    shift: float
+    decrease: float
+    lag: float
 
 
 @dataclass
 class Aim:
-    """target: the gap to work towards; the inner residuals are c_low times the accuracy at most."""
+    """target: the gap to work towards; accuracy: what the gradient of f_mu in x may err by, and y_accuracy that in y.
+
+    The inner residuals are c_low times these at most. y_slope: how much f_y differs across Y, as the first mu tells.
+    """
 
     target: float
-    accuracy: float = const.FIRST_ACCURACY
+    accuracy: float = 0.0
+    y_accuracy: float = 0.0
+    y_slope: float = 0.0
     c_low: float = const.FIRST_C_LOW
+
+    def follow(self, gaps: Gaps, mu: float) -> None:
+        """Ask for what these gaps need.
+
+        An error e of f_y moves f_mu by e^2 / mu, which has to be small beside the decrease to be had.
+        """
+        share = const.LAG_SHARE * (gaps.lag / max(gaps.decrease, const.TINIEST)) ** 0.5
+        least = const.TARGET_SHARE * self.target
+        self.accuracy = (1 + share) * gaps.size + least
+        self.y_accuracy = (mu * (gaps.decrease + const.LAG_SHARE**2 * gaps.lag)) ** 0.5 + least
+
+    def residuals(self, inner: Inner) -> Residuals:
+        """What the solves that begin at `inner` may leave.
+
+        theta and w have the relative accuracy that the gradients in x and y ask for; a residual moves them by up to
+        1 / mu_g of itself.
+        """
+        relative = self.accuracy / max(inner.slope, const.TINIEST)
+        if self.y_slope > 0:
+            relative = min(relative, self.y_accuracy / self.y_slope)
+        share = self.c_low * relative * inner.mu_g if inner.theta.size else 0.0
+        return Residuals(share * norm(inner.theta), share * norm(inner.w), const.Y_SHARE * self.c_low * self.y_accuracy)
 
     def tighten(self, least: float) -> None:
         self.c_low = max(const.TIGHTER * self.c_low, least)
@@ -59,8 +89,9 @@ class Aim:
 class Centre:
     """The proximal term mu/2 |y - y0|^2, and how the centres have done so far.
 
-    age: steps of x at this one; shift: mu |y - y0| when x had followed the one before; best: the smallest gap at the
-    end of a centre; idle: centres since then.
+    age: steps of x at this one; shift: mu |y - y0| when x had followed the one before, infinite if that had another mu;
+    best: the least decrease and lag together at the end of a centre; idle: centres since then. slow: the largest mu
+    with which x took too many steps; held: centres that would have gone down to it.
     """
 
     y0: Vector
@@ -69,39 +100,55 @@ class Centre:
     shift: float = np.inf
     best: float = np.inf
     idle: int = 0
+    slow: float = 0.0
+    held: int = 0
 
     def move(self, y: Vector, stationary: bool, gaps: Gaps) -> None:
         """y0 <- y if x has followed the centre; mu by how many steps of x that took."""
-        idle = 0 if gaps.both < const.SMALLER_GAP * self.best else self.idle + 1
+        before = self.mu
+        gap, shift = gaps.decrease + gaps.lag, (self.mu * gaps.lag) ** 0.5
+        idle = 0 if gap < const.SMALLER_GAP * self.best else self.idle + 1
         # centres that go round in circles are given up for good: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
         circling = max(idle, self.idle) >= const.IDLE
         if circling:
             self.mu /= const.MU_FACTOR if stationary else 1
-        elif not stationary:
+        elif not stationary or self.age > const.SLOW:
+            self.slow, self.held = max(self.slow, self.mu), 0
             self.mu = const.MU_FACTOR * self.mu
-        elif self.age > const.SLOW:
-            self.mu = const.MU_FACTOR * self.mu
-        elif gaps.shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK:
-            self.mu = self.mu / const.MU_FACTOR
+        elif shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK:
+            self._lower()
         least, most = const.MU_LIMITS
         self.mu = min(max(self.mu, least), most)
         if stationary:
-            self.shift = gaps.shift
+            self.shift = shift if self.mu == before else np.inf
             if not circling:
                 self.y0 = y
-        self.best = min(self.best, gaps.both)
+        self.best = min(self.best, gap)
         self.idle = const.IDLE if circling else idle
+
+    def _lower(self) -> None:
+        """A smaller mu; one that has been too small before is tried again only when centre after centre asks for it."""
+        lower = self.mu / const.MU_FACTOR
+        if lower > self.slow:
+            self.mu = lower
+        elif (held := self.held + 1) >= const.HELD:
+            self.mu, self.slow, self.held = lower, 0.0, 0
+        else:
+            self.held = held
 
 
 @dataclass
 class Descent:
     """What the steps of x leave behind for the next one.
 
-    tau: length of the projected gradient step; pairs: of the last steps, newest first; values: the last ones of f_mu at
-    this centre; plain_only: no quasi-Newton step until a projected gradient step has succeeded.
+    tau: length of the projected gradient step, first_tau: the first; scale: of f at the start, in whose rounding a
+    decrease may hide; pairs: of the last steps, newest first; values: the last ones of f_mu at this centre; plain_only:
+    no quasi-Newton step until a projected gradient step has succeeded.
     """
 
-    tau: float = 0.0
+    tau: float = 1.0
+    first_tau: float = 1.0
+    scale: float = 1.0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=const.PAIRS))
     values: list[float] = field(default_factory=list)
     plain_only: bool = False
@@ -110,7 +157,7 @@ class Descent:
         """Whether the trial, a step along d with this expected change of f_mu, may be accepted."""
         if not trial.sound:
             return False
-        top, size = max(self.values), max(1.0, abs(here.value))
+        top, size = max(self.values), max(self.scale, abs(here.value))
         if trial.value <= top + const.DECREASE * expected:
             return True
         # where rounding hides a decrease, the slope tells
@@ -125,12 +172,12 @@ class Descent:
         ss, sq, qq = float(s @ s), float(s @ q), float(q @ q)
         if sq > const.PAIR_CURVATURE * (ss * qq) ** 0.5:
             self.pairs.appendleft((s, q))
-        tau = min(const.TAU_GROWTH * self.tau, const.MOST_GROWN_TAU)
+        tau = min(const.TAU_GROWTH * self.tau, const.MOST_GROWN_TAU * self.first_tau)
         if sq > 0:
             long, short = ss / sq, sq / qq
             tau = short if short < const.SHORT_TAU * long else long
         least, most = const.TAU_LIMITS
-        self.tau = min(max(tau, least), most)
+        self.tau = min(max(tau, least * self.first_tau), most * self.first_tau)
         self.values = [*self.values[-const.HISTORY + 1 :], trial.value]
         self.plain_only = self.plain_only and quasi_newton
 

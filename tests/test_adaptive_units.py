@@ -1,0 +1,125 @@
+"""Adaptive in other units of x, y and f; gaps relative to the gradient at the start."""
+
+from itertools import islice
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bisaddle as bs
+from bisaddle.certificate.certifier import gradient_scale
+from bisaddle.methods.adaptive.method import Search
+from bisaddle.methods.adaptive.parts import Centre, Gaps
+from bisaddle.oracle.kernels import Kernels
+
+# powers of two, so that other units change no digit
+UNITS = [(1.0, 1.0, 1.0), (2.0**-10, 1.0, 1.0), (2.0**10, 1.0, 1.0), (1.0, 2.0**-10, 1.0), (1.0, 2.0**10, 1.0)]
+UNITS += [(1.0, 1.0, 2.0**-20), (1.0, 1.0, 2.0**20)]
+
+
+def _minimax(x):
+    """CB2: x* = (1.139, 0.8996), value 1.9522"""
+    return jnp.stack([x[0] ** 2 + x[1] ** 4, (2 - x[0]) ** 2 + (2 - x[1]) ** 2, 2 * jnp.exp(x[1] - x[0])])
+
+
+def _upper(x, theta, y, units):
+    return units[2] * (y / units[1]) @ _minimax(theta + 0.1 * x / units[0])
+
+
+def _lower(x, theta, units):
+    weights = jnp.array([1.0, 3.0])
+    return 0.5 * jnp.sum(weights * (theta - x / units[0]) ** 2)
+
+
+def problem_in(units, lower=True):
+    x_set, y_set = bs.sets.L2Ball(50 * units[0]), bs.sets.Simplex(units[1])
+    given = bs.Constants(mu_g=1.0) if lower else bs.Constants()
+    plain = lambda x, theta, y, units: units[2] * (y / units[1]) @ _minimax(x / units[0])
+    problem = bs.Problem(_upper if lower else plain, _lower if lower else None, x_set, y_set, jnp.array(units), given)
+    theta = np.zeros(2) if lower else None
+    return problem, bs.Point(x=units[0] * np.array([1.0, -0.1]), theta=theta, y=units[1] * np.full(3, 1 / 3))
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_other_units_change_no_step(lower):
+    """40 steps towards a gap that is never reached, since tol is in units itself."""
+
+    def path(units):
+        problem, start = problem_in(units, lower)
+        kernels = Kernels(problem, start)
+        x, theta, y = kernels.flat(start)
+        looks = islice(Search(kernels, x).from_start(theta, y, problem.constants.mu_g, 1e-100), 40)
+        return [(look.k, *look.x / units[0], *look.theta, *look.y / units[1], look.value / units[2]) for look in looks]
+
+    own = path(UNITS[0])
+    for units in UNITS[1:]:
+        np.testing.assert_allclose(path(units), own, rtol=1e-12, atol=1e-14)
+
+
+def test_mu_is_not_lowered_at_once_to_where_x_was_slow():
+    centre = Centre(np.zeros(2), mu=1.0, age=25)
+    gaps = Gaps(1.0, 1.0, 1.0, decrease=0.01, lag=1.0)
+    centre.move(np.ones(2), True, gaps)
+    assert (centre.mu, centre.slow) == (4.0, 1.0)
+    fallen = []
+    for _ in range(40):
+        centre.age, centre.best = 1, np.inf  # quick, never circling, and no progress
+        centre.move(np.ones(2), True, gaps)
+        fallen.append(centre.mu)
+    assert fallen[:10] == [4.0] * 10
+    assert fallen[-1] < 1.0
+
+
+def test_rtol_is_relative_to_the_gradient_at_the_start():
+    """The same point is certified in units of 1e6 and of 1e-6, without another tol."""
+    found = {}
+    for c in (1.0, 2.0**20, 2.0**-20):
+        problem, start = problem_in((1.0, 1.0, c))
+        scale = gradient_scale(problem, start, "projection")
+        result = bs.solve(problem, start, tol=None, rtol=1e-8, progress=False)
+        assert result.status is bs.Status.CERTIFIED
+        assert result.scale == scale and result.tol == 1e-8 * scale
+        assert result.certificate.gap + result.certificate.error_bound <= result.tol
+        assert f"relative to the gradient at the start, {scale:.3g}" in str(result)
+        found[c] = result
+    np.testing.assert_allclose(found[2.0**20].scale, 2.0**20 * found[1.0].scale, rtol=1e-12)
+    np.testing.assert_allclose(found[2.0**20].x, found[1.0].x, atol=1e-5)
+    np.testing.assert_allclose(found[2.0**-20].x, found[1.0].x, atol=1e-5)
+
+
+def test_the_scale_is_that_of_the_gradients():
+    """f = <a, x> + <b, y> + 7: |a| and, over a simplex, (max b - min b) / sqrt 2; over a ball X by its LMO 2 |a|."""
+    a, b = np.array([3.0, 4.0]), np.array([1.0, 5.0, 2.0])
+    upper = lambda x, theta, y, d: jnp.dot(d[0], x) + jnp.dot(d[1], y) + 7.0
+    problem = bs.Problem(upper, None, bs.sets.L2Ball(1.0), bs.sets.Simplex(), (jnp.array(a), jnp.array(b)))
+    point = bs.Point(x=np.zeros(2), y=np.full(3, 1 / 3))
+    np.testing.assert_allclose(gradient_scale(problem, point, "projection"), 5 + 4 / 2**0.5, rtol=1e-12)
+    np.testing.assert_allclose(gradient_scale(problem, point, "lmo"), 10 + 4 / 2**0.5, rtol=1e-12)
+
+
+def test_with_both_the_larger_gap_is_enough():
+    problem, start = problem_in(UNITS[0])
+    result = bs.solve(problem, start, tol=1e-2, rtol=1e-8, progress=False)
+    assert result.tol == 1e-2 and result.relative_gap == pytest.approx(result.gap / result.scale)
+    assert bs.solve(problem, start, tol=1e-2, progress=False).scale is None
+
+
+@pytest.mark.parametrize("rtol", [0.0, -1.0, 1.0, np.nan])
+def test_a_bad_rtol_is_named(rtol):
+    with pytest.raises(ValueError, match="rtol"):
+        bs.solve(*problem_in(UNITS[0]), rtol=rtol)
+
+
+def test_a_y_that_would_follow_x_is_no_degenerate_corner():
+    """f = u'(Ax - b) + rho v'x: at the solution A'u + rho v = 0 for every x, but the y gap rises with |x - x*|."""
+    rng = np.random.default_rng(0)
+    A, b, rho = rng.normal(size=(6, 4)), rng.normal(size=6), 0.5
+    upper = lambda x, theta, y, d: y["u"] @ (d[0] @ x - d[1]) + rho * y["v"] @ x
+    y_set = bs.sets.Product({"u": bs.sets.L2Ball(1.0), "v": bs.sets.L2Ball(1.0)})
+    problem = bs.Problem(upper, None, bs.sets.L2Ball(10.0), y_set, (jnp.array(A), jnp.array(b)))
+    start = bs.Point(x=np.ones(4), y={"u": np.zeros(6), "v": np.zeros(4)})
+    result = bs.solve(problem, start, tol=1e-8, progress=False)
+    assert result.status is bs.Status.CERTIFIED and result.certificate.y_in_corner
+    moved = bs.Point(x=result.x + 0.3, y=result.y)
+    assert bs.certify(problem, moved).gap > 0.05
+    assert not result.certificate.degenerate and not bs.certify(problem, result.point).degenerate
