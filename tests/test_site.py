@@ -28,6 +28,11 @@ def test_the_star_of_theta_is_no_emphasis(hooks):
     assert hooks.on_page_markdown(text) == shown
 
 
+def test_an_inner_product_is_no_tag(hooks):
+    text = '<v - p, z> and `<d, u>` and <details markdown="1">'
+    assert hooks.on_page_markdown(text) == text.replace("<v", "&lt;v")
+
+
 def test_links_of_root_files_lead_to_pages(hooks):
     text = "[a](docs/cli.md#x) [b](CONTRIBUTING.md) [c](LICENSE) [d](docs/references.bib)"
     assert hooks.from_root(text) == "[a](cli.md#x) [b](contributing.md) c [d](references.bib)"
