@@ -22,7 +22,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait for each 
 import adaptive_data
 import jax
 import numpy as np
-from adaptive_families import FAMILIES, HARD, Case, cases
+from adaptive_cases import HARD, cases
+from adaptive_families import FAMILIES, Case
 
 import bisaddle as bs
 from bisaddle import programs

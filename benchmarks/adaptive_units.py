@@ -22,7 +22,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from adaptive_families import Case, cases
+from adaptive_cases import cases
+from adaptive_families import Case
 
 import bisaddle as bs
 from bisaddle import programs, sets

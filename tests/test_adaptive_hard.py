@@ -10,8 +10,9 @@ import bisaddle as bs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from adaptive import REAL  # noqa: E402
+from adaptive_cases import HARD  # noqa: E402
 from adaptive_data import folder  # noqa: E402
-from adaptive_families import HARD, Case, Settings  # noqa: E402
+from adaptive_families import Case, Settings  # noqa: E402
 
 FOUND = {
     # centres that went round in circles
