@@ -86,7 +86,8 @@ def others() -> str:
         module = import_module(f"bisaddle.{name}")
         lines += [f"## bs.{name}", "", " ".join((module.__doc__ or "").split("\n\n")[0].split()), ""]
         for path in _paths(f"bisaddle.{name}", module):
-            lines += entry(path, heading_level=3)
+            short = path.removeprefix(f"bisaddle.{name}.")  # of an application, with its module
+            lines += entry(path, heading_level=3, heading=short, toc_label=short)
     return "\n".join(lines)
 
 

@@ -23,6 +23,7 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 # what Markdown leaves as it is: fenced, indented, in backticks, formulas
 CODE = re.compile(r"(^```.*?^```$|^ {4}.*?$|`[^`\n]*`|\$\$?[^$]*\$\$?)", re.MULTILINE | re.DOTALL)
 STAR = re.compile(r"\b(?:theta|y)(?=\*(?:[^*\w]|_mu|$))")
+ANGLE = re.compile(r"<(?=[A-Za-z][^<>\n=]*,[^<>\n=]*>)")
 # tags that load what they name; a plain link does not
 LOADED = re.compile(r"<(?:script|img|iframe|source|video|audio|link)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//", re.I)
 
@@ -43,9 +44,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """What a block printed gets a look of its own; theta*(x) in a sentence shows its star and begins no emphasis."""
+    """What a block printed gets a look of its own; theta*(x) begins no emphasis in a sentence, and <d, u> no tag."""
     parts = CODE.split(markdown.replace("<!-- output -->\n```text", "```{ .text .printed }"))
-    return "".join(part if i % 2 else STAR.sub(r"\g<0>\\", part) for i, part in enumerate(parts))
+    return "".join(part if i % 2 else ANGLE.sub("&lt;", STAR.sub(r"\g<0>\\", part)) for i, part in enumerate(parts))
 
 
 def on_page_content(content: str, **_: Any) -> str:

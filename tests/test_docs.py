@@ -1,6 +1,7 @@
 """Pages made from the code are up to date."""
 
 import importlib.util
+import re
 import sys
 import threading
 from contextlib import contextmanager
@@ -49,6 +50,27 @@ def test_the_pages_of_the_api_have_every_public_name():
     for module in ("sets", "methods", "theory"):
         for name in make_api.public(getattr(bs, module)):
             assert f"bisaddle.{module}.{name}" in shown
+
+
+def cells(row):
+    """The cells of a row of a table; bars in code count as well, as Markdown counts them."""
+    return len(re.split(r"(?<!\\)\|", row.strip().strip("|")))
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name
+)
+def test_no_row_of_a_table_has_more_cells_than_its_head(page):
+    """What stands in a cell too many is not shown: | inside a cell has to be escaped."""
+    lines = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL).split("\n")
+    head = None
+    for line in lines:
+        if not line.startswith("|"):
+            head = None
+        elif head is None:
+            head = cells(line)
+        else:
+            assert cells(line) <= head, line
 
 
 def test_every_set_is_on_its_page():

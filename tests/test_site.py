@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
+from tests import browser
 from tests.test_docs import ROOT, maker
 
 pytest.importorskip("mkdocs")
@@ -26,6 +28,11 @@ def test_the_star_of_theta_is_no_emphasis(hooks):
     text = "f(x, theta*(x), y) and `theta*` and *word* and $\\theta^*$; y*_mu(x), theta\\*\n\n    theta*(x)\n"
     shown = text.replace("f(x, theta*", "f(x, theta\\*").replace("y*_mu", "y\\*_mu")
     assert hooks.on_page_markdown(text) == shown
+
+
+def test_an_inner_product_is_no_tag(hooks):
+    text = '<v - p, z> and `<d, u>` and <details markdown="1">'
+    assert hooks.on_page_markdown(text) == text.replace("<v", "&lt;v")
 
 
 def test_links_of_root_files_lead_to_pages(hooks):
@@ -67,11 +74,36 @@ def test_a_page_that_loads_from_another_machine_is_refused(hooks, tmp_path):
         hooks.on_post_build(Config())
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built strictly; a warning would be an error."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env={"NO_MKDOCS_2_WARNING": "1", "PATH": ""}
     )
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
-    assert (tmp_path / "site" / "search" / "search_index.js").exists()
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(site):
+    assert (site / "index.html").exists() and (site / "search" / "search_index.js").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser.chromium() is None, reason="no Chromium")
+def test_the_site_fits_a_phone_and_searches_without_a_server(site, tmp_path):
+    with browser.Browser(tmp_path) as page:
+        for path in sorted(site.rglob("*.html")):
+            if path.name != "404.html":  # whose addresses are those of a server
+                page.open(path, width=390, mobile=True)
+                assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        page.open(site / "index.html", "?q=simplex")
+        found = "document.querySelector('.md-search-result__meta').textContent"
+        limit = time.monotonic() + 30
+        while "matching" not in page.evaluate(found) and time.monotonic() < limit:
+            time.sleep(0.2)
+        assert "matching documents" in page.evaluate(found)
+        asked = "performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith('file:')).join()"
+        assert page.evaluate(asked) == "" and page.errors == []
