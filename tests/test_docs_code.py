@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -60,8 +61,16 @@ def differs(shown, printed):
     return ""
 
 
+@pytest.fixture
+def as_a_reader():
+    """JAX as a reader has it, in float32 until the page says otherwise."""
+    jax.config.update("jax_enable_x64", False)
+    yield
+    jax.config.update("jax_enable_x64", True)
+
+
 @pytest.mark.parametrize("path", list(pages()))
-def test_the_code_of_a_page_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch):
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch, as_a_reader):
     monkeypatch.chdir(tmp_path)
     found = blocks(path)
     assert sum(block.mark == "fragment" for block in found) <= MOST_FRAGMENTS
