@@ -109,7 +109,7 @@ def walked(problem, start, steps):
     kernels = Kernels(problem, start)
     x, theta, y = kernels.flat(start)
     search, places = Search(kernels, x), []
-    for look in search.from_start(theta, y, problem.constants.mu_g, 1e-6):
+    for look in search.from_start(x, theta, y, problem.constants.mu_g, 1e-6):
         places.append(look.x)
         if look.k >= steps:
             return places

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.certificate.certifier import gradient_scale
+from bisaddle.certificate.scale import gradient_scale
 from bisaddle.methods.adaptive.method import Search
 from bisaddle.methods.adaptive.parts import Centre, Gaps
 from bisaddle.oracle.kernels import Kernels
@@ -48,7 +48,7 @@ def test_other_units_change_no_step(lower):
         problem, start = problem_in(units, lower)
         kernels = Kernels(problem, start)
         x, theta, y = kernels.flat(start)
-        looks = islice(Search(kernels, x).from_start(theta, y, problem.constants.mu_g, 1e-100), 40)
+        looks = islice(Search(kernels, x).from_start(x, theta, y, problem.constants.mu_g, 1e-100), 40)
         return [(look.k, *look.x / units[0], *look.theta, *look.y / units[1], look.value / units[2]) for look in looks]
 
     own = path(UNITS[0])

@@ -24,7 +24,6 @@ from bisaddle.run.plain import Absent, Reader, Writer, described, difference
 from tests import stress_disks, stress_files, stress_kills
 from tests.test_checkpoint import assert_same
 from tests.test_solve import fully_projected, quadratic
-from tests.test_validate import unchecked_types as unchecked_types  # a fixture
 
 ROOT = Path(__file__).parents[1]
 

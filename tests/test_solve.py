@@ -254,7 +254,7 @@ def test_a_lower_level_without_curvature_is_refused_by_the_default_method():
         ({"max_steps": 0}, "max_steps must be a whole number"),
         ({"max_seconds": 0.0}, "max_seconds must be > 0"),
         ({"every": 0}, "every must be a whole number"),
-        ({"gap": "norm"}, '"projection", "lmo" or "mixed"'),
+        ({"measure": "norm"}, '"projection", "lmo" or "mixed"'),
     ],
 )  # fmt: skip
 def test_bad_settings_raise_before_anything_runs(changes, message):

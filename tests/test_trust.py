@@ -220,7 +220,7 @@ def test_a_tol_that_float32_cannot_deliver_is_told_soon_and_with_the_way_out(nam
     single = jax.tree.map(lambda a: jnp.asarray(a).astype(jnp.float32), (problem, start))
     with pytest.warns(UserWarning, match="tol=1e-06 .*float32.*jax_enable_x64"):
         result = bs.solve(*single, tol=1e-6)
-    assert result.status is bs.Status.STALLED and result.steps < 1000
+    assert result.status in (bs.Status.STALLED, bs.Status.ACCEPTABLE) and result.steps < 1000
     assert "jax_enable_x64" in result.reason and result.reason in str(result)
     assert result.certificate.error_bound > 1e-6
 

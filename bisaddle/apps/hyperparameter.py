@@ -1,7 +1,7 @@
 """Hyper-parameters chosen by cross-validation against the worst group, the worst fold or the mean; data cleaning."""
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -300,7 +300,7 @@ def _constants(problem: Problem, columns: int) -> Constants:
     """
     data, norm = problem.data, np.linalg.norm
     rows, fixed, kind = data["rows"], np.asarray(data["fixed"]), np.asarray(data["kind"])
-    box: Any = problem.x_set.blocks[0]  # pyright: ignore
+    box: Any = cast(Product, problem.x_set).blocks[0]
     low, high = np.exp(float(box.lower)), np.exp(float(box.upper))
     least, most = float(np.min(kind @ np.full(kind.shape[1], low) + fixed)), float(np.max(high + fixed))
     K, G = rows.left_out.shape

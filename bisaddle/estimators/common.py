@@ -27,7 +27,7 @@ def in_float64():
     """with in_float64(): in this thread, arrays made of NumPy's float64 stay float64. Nothing else changes."""
     switch: Any = getattr(jax, "enable_x64", None)
     if switch is None:  # before jax 0.8
-        from jax.experimental import enable_x64 as switch  # pyright: ignore
+        from jax.experimental import enable_x64 as switch  # pyright: ignore[reportAttributeAccessIssue]
     return switch(True)
 
 

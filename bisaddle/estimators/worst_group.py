@@ -1,7 +1,7 @@
 """Linear models for the group that does worst: groups are known in training, and not needed at prediction."""
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -92,7 +92,7 @@ def choose(
 def _at_the_shares(problem: Problem, shares: Any) -> Problem:
     """The same problem with weights and mix fixed: the penalty that is best for the mean."""
     pinned = Box(np.asarray(shares), np.asarray(shares))
-    sets = Product({"penalty": problem.x_set.sets["penalty"], "weights": pinned})  # pyright: ignore
+    sets = Product({"penalty": cast(Product, problem.x_set).sets["penalty"], "weights": pinned})
     return Problem(**{**vars(problem), "x_set": sets, "y_set": pinned})
 
 

@@ -15,7 +15,8 @@ def reason(status: Status, problem: Problem, certifier: Certifier, point: Point,
         return _without_numbers(problem.data) or _not_finite(certifier, point)
     if status in (Status.NOT_CONCAVE, Status.NOT_STRONGLY_CONVEX, Status.WRONG_DERIVATIVES):
         return certificate.refutation
-    if status is Status.STALLED:
+    # an acceptable point may be where a run stalled: then its error bound is what forbids more
+    if status is Status.STALLED or (status is Status.ACCEPTABLE and 2 * certificate.error_bound > certifier.below):
         return _reachable(certifier, certificate)
     return ""
 

@@ -25,6 +25,7 @@ MU_FACTOR = 4  # of one change of mu
 SLOW = 20  # more steps of x at one centre call for a larger mu, with which f_mu is smoother
 QUICK = 8  # as few steps of x allow a smaller mu, with which centres move further
 LITTLE_PROGRESS = 0.5  # of mu |y - y0| from centre to centre: a factor above this calls for a smaller mu
+SAME_WAY = 0.5  # cosine between the moves of y from two centres: below, y turns, and a smaller mu would turn it further
 HELD = 10  # centres that ask for a mu with which x was too slow once, before it is tried again
 MU_LIMITS = 1e-30, 1e30  # against overflow alone: the first mu may be wrong by any factor
 IDLE = 40  # centres without a smaller gap: they go round in circles

@@ -197,7 +197,9 @@ class Search:
         here, inner, y_set = self.here, self.here.inner, self.kernels.y_set
         vertices = self.space.vertices(here.Gx)
         self.solver.cost.lmos += self.space.lmos
-        self.ahead = d0, _, slope, _ = self._direction()
+        ahead = d0, _, slope, _ = self._direction()
+        # a large x, of which few pairs are kept, has no room for them: they are found again
+        self.ahead = ahead if self.descent.pairs.maxlen == const.PAIRS else None
         self.solver.cost.projections += 2
         x_gap, size, beyond = self.space.gap(here.x, here.Gx, vertices, d0, self.descent.tau)
         decrease = max(-slope, 0.0)

@@ -103,6 +103,7 @@ class Centre:
     idle: int = 0
     slow: float = 0.0
     held: int = 0
+    step: Vector | None = None
 
     def move(self, y: Vector, stationary: bool, gaps: Gaps) -> None:
         """y0 <- y if x has followed the centre; mu by how many steps of x that took."""
@@ -116,16 +117,23 @@ class Centre:
         elif not stationary or self.age > const.SLOW:
             self.slow, self.held = max(self.slow, self.mu), 0
             self.mu = const.MU_FACTOR * self.mu
-        elif shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK:
+        elif shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK and self._goes_on(y - self.y0):
             self._lower()
         least, most = const.MU_LIMITS
         self.mu = min(max(self.mu, least), most)
         if stationary:
             self.shift = shift if self.mu == before else np.inf
+            self.step = y - self.y0
             if not circling:
                 self.y0 = y
         self.best = min(self.best, gap)
         self.idle = const.IDLE if circling else idle
+
+    def _goes_on(self, step: Vector) -> bool:
+        """Whether y moves where it moved from the last centre: then it has far to go, and a smaller mu lets it."""
+        if self.step is None:
+            return True
+        return float(step @ self.step) > const.SAME_WAY * float((step @ step) * (self.step @ self.step)) ** 0.5
 
     def _lower(self) -> None:
         """A smaller mu; one that has been too small before is tried again only when centre after centre asks for it."""
