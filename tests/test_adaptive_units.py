@@ -64,10 +64,20 @@ def test_mu_is_not_lowered_at_once_to_where_x_was_slow():
     fallen = []
     for _ in range(40):
         centre.age, centre.best = 1, np.inf  # quick, never circling, and no progress
-        centre.move(np.ones(2), True, gaps)
+        centre.move(centre.y0 + 1, True, gaps)
         fallen.append(centre.mu)
     assert fallen[:10] == [4.0] * 10
     assert fallen[-1] < 1.0
+
+
+def test_mu_is_not_lowered_where_y_turns():
+    for turn, lowered in ((np.array([1.0, 0.5]), True), (np.array([0.0, 1.0]), False), (np.array([-1.0, 0.0]), False)):
+        centre = Centre(np.zeros(2), mu=1.0, age=1)
+        gaps = Gaps(1.0, 1.0, 1.0, decrease=0.01, lag=1.0)
+        centre.move(np.array([1.0, 0.0]), True, gaps)
+        centre.age = 1
+        centre.move(centre.y0 + turn, True, gaps)
+        assert (centre.mu < 1.0) == lowered
 
 
 def test_rtol_is_relative_to_the_gradient_at_the_start():

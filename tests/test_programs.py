@@ -171,9 +171,9 @@ def test_the_deadline_is_looked_at_before_every_program():
         program = Program(doubled, "a sum", np.ones(7))
         program(np.ones(7))
     assert watch.programs == 1 and watch.seconds > 0
-    with watched(Watch(deadline=0.0)) as watch:  # what is there may be used
-        np.testing.assert_array_equal(program(np.ones(7)), np.full(7, 3.0))
-        np.testing.assert_array_equal(Program(doubled, "a sum", np.ones(7))(np.ones(7)), np.full(7, 3.0))
+    # also what is compiled already: a program may take as long to run
+    with watched(Watch(deadline=0.0)) as watch, pytest.raises(OutOfTime, match="a sum"):
+        program(np.ones(7))
     assert watch.programs == 0
 
 
