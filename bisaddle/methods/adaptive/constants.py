@@ -17,7 +17,7 @@ LEAST_C_LOW = 1e-8  # after a gap that a check did not confirm
 LEAST_C_LOW_TRIALS = 1e-6  # after trials that failed, which more often have another reason
 
 # --- the centre y0 and the weight mu ----------------------------------------------------------------------------------
-STATIONARY = 0.1  # decrease to be had relative to mu |y - y0|^2 at which the centre moves; less is wasted on this one
+STATIONARY = 0.3  # decrease to be had relative to mu |y - y0|^2 at which the centre moves; less is wasted on this one
 STATIONARY_VERTEX = 0.2  # Frank-Wolfe gap relative to mu |y - y0| diam Y at which the centre moves
 STATIONARY_TARGET = 0.15  # share of the target at which the x gap is small enough for any centre
 STALE = 100  # steps of x at one centre: f_mu is too hard to minimise, mu too small

@@ -10,7 +10,7 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
         if gap <= target:
             evaluate f_mu at x with inner solves a hundred times more accurate
             target <- target / 10 if the gap is confirmed, else all later inner solves are ten times more accurate
-        else if decrease <= lag / 10, or x gap <= 0.15 target, or 100 steps of x were made with this y0 and mu:
+        else if decrease <= 0.3 lag, or x gap <= 0.15 target, or 100 steps of x were made with this y0 and mu:
             y0 <- y in the first case;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took
             evaluate f_mu at x
         else:
