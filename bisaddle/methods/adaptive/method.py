@@ -140,9 +140,14 @@ class Search:
     def _followed(self) -> bool:
         """Whether x has followed the centre; Frank-Wolfe gaps, of first order, are compared with mu |y - y0| diam Y."""
         gaps, y_set = self.gaps, self.kernels.y_set
-        if y_set is None or gaps.decrease > const.STATIONARY * gaps.lag:
+        if y_set is None:
             return False
-        return gaps.beyond <= const.STATIONARY_VERTEX * (self.centre.mu * gaps.lag) ** 0.5 * y_set.diameter()
+        shift = (self.centre.mu * gaps.lag) ** 0.5
+        if self.kernels.has_hidden_layer:  # what a step promises there says little of how far the minimum is
+            return gaps.x <= const.STATIONARY * shift
+        if gaps.decrease > const.STATIONARY * gaps.lag:
+            return False
+        return gaps.beyond <= const.STATIONARY_VERTEX * shift * y_set.diameter()
 
     def state(self) -> "SearchState":
         """All that the next step depends on, as it is now."""

@@ -91,7 +91,7 @@ class Centre:
     """The proximal term mu/2 |y - y0|^2, and how the centres have done so far.
 
     age: steps of x at this one; shift: mu |y - y0| when x had followed the one before, infinite if that had another mu;
-    best: the least decrease and lag together at the end of a centre; idle: centres since then. slow: the largest mu
+    best: the smallest gap at the end of a centre; idle: centres since then. slow: the largest mu
     with which x took too many steps; held: centres that would have gone down to it.
     """
 
@@ -108,8 +108,8 @@ class Centre:
     def move(self, y: Vector, stationary: bool, gaps: Gaps) -> None:
         """y0 <- y if x has followed the centre; mu by how many steps of x that took."""
         before = self.mu
-        gap, shift = gaps.decrease + gaps.lag, (self.mu * gaps.lag) ** 0.5
-        idle = 0 if gap < const.SMALLER_GAP * self.best else self.idle + 1
+        shift = (self.mu * gaps.lag) ** 0.5
+        idle = 0 if gaps.both < const.SMALLER_GAP * self.best else self.idle + 1
         # centres that go round in circles are given up for good: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
         circling = max(idle, self.idle) >= const.IDLE
         if circling:
@@ -126,7 +126,7 @@ class Centre:
             self.step = y - self.y0
             if not circling:
                 self.y0 = y
-        self.best = min(self.best, gap)
+        self.best = min(self.best, gaps.both)
         self.idle = const.IDLE if circling else idle
 
     def _goes_on(self, step: Vector) -> bool:
