@@ -63,7 +63,7 @@ def test_mu_is_not_lowered_at_once_to_where_x_was_slow():
     assert (centre.mu, centre.slow) == (4.0, 1.0)
     fallen = []
     for _ in range(40):
-        centre.age, centre.best = 1, np.inf  # quick, never circling, and no progress
+        centre.age, centre.best = 1, (np.inf, np.inf)  # quick, never circling, and no progress
         centre.move(centre.y0 + 1, True, gaps)
         fallen.append(centre.mu)
     assert fallen[:10] == [4.0] * 10

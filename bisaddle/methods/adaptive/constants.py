@@ -17,8 +17,9 @@ LEAST_C_LOW = 1e-8  # after a gap that a check did not confirm
 LEAST_C_LOW_TRIALS = 1e-6  # after trials that failed, which more often have another reason
 
 # --- the centre y0 and the weight mu ----------------------------------------------------------------------------------
-STATIONARY = 0.3  # decrease to be had relative to mu |y - y0|^2 at which the centre moves; less is wasted on this one
+STATIONARY = 0.1  # decrease to be had relative to mu |y - y0|^2 at which the centre moves; less is wasted on this one
 STATIONARY_VERTEX = 0.2  # Frank-Wolfe gap relative to mu |y - y0| diam Y at which the centre moves
+STATIONARY_GAP = 0.3  # x gap relative to mu |y - y0| at which the centre of a network moves
 STATIONARY_TARGET = 0.15  # share of the target at which the x gap is small enough for any centre
 STALE = 100  # steps of x at one centre: f_mu is too hard to minimise, mu too small
 MU_FACTOR = 4  # of one change of mu
@@ -26,6 +27,7 @@ SLOW = 20  # more steps of x at one centre call for a larger mu, with which f_mu
 QUICK = 8  # as few steps of x allow a smaller mu, with which centres move further
 LITTLE_PROGRESS = 0.5  # of mu |y - y0| from centre to centre: a factor above this calls for a smaller mu
 SAME_WAY = 0.5  # cosine between the moves of y from two centres: below, y turns, and a smaller mu would turn it further
+RISEN = 1.1  # gap relative to that at the end of the last centre: beyond, a smaller mu would make it worse
 HELD = 10  # centres that ask for a mu with which x was too slow once, before it is tried again
 MU_LIMITS = 1e-30, 1e30  # against overflow alone: the first mu may be wrong by any factor
 IDLE = 40  # centres without a smaller gap: they go round in circles

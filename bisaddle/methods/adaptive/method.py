@@ -10,7 +10,7 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
         if gap <= target:
             evaluate f_mu at x with inner solves a hundred times more accurate
             target <- target / 10 if the gap is confirmed, else all later inner solves are ten times more accurate
-        else if decrease <= 0.3 lag, or x gap <= 0.15 target, or 100 steps of x were made with this y0 and mu:
+        else if decrease <= lag / 10, or x gap <= 0.15 target, or 100 steps of x were made with this y0 and mu:
             y0 <- y in the first case;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took
             evaluate f_mu at x
         else:
@@ -144,7 +144,7 @@ class Search:
             return False
         shift = (self.centre.mu * gaps.lag) ** 0.5
         if self.kernels.has_hidden_layer:  # what a step promises there says little of how far the minimum is
-            return gaps.x <= const.STATIONARY * shift
+            return gaps.x <= const.STATIONARY_GAP * shift
         if gaps.decrease > const.STATIONARY * gaps.lag:
             return False
         return gaps.beyond <= const.STATIONARY_VERTEX * shift * y_set.diameter()
@@ -254,7 +254,7 @@ class Search:
             self.descent.plain_only = True
             return
         mu, gaps = self.centre.mu, self.gaps
-        if not np.isfinite(self.centre.best):  # a start far away may have had values that mean nothing here
+        if not np.isfinite(self.centre.best[0]):  # a start far away may have had values that mean nothing here
             now = max(abs(self.here.value), gaps.decrease, gaps.lag)
             self.descent.scale = min(self.descent.scale, now)
         self.centre.move(self.here.inner.y, stationary, gaps)

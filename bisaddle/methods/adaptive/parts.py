@@ -91,7 +91,7 @@ class Centre:
     """The proximal term mu/2 |y - y0|^2, and how the centres have done so far.
 
     age: steps of x at this one; shift: mu |y - y0| when x had followed the one before, infinite if that had another mu;
-    best: the smallest gap at the end of a centre; idle: centres since then. slow: the largest mu
+    best: the smallest gap, and the least decrease and lag together, at the end of a centre; idle: centres since either. slow: the largest mu
     with which x took too many steps; held: centres that would have gone down to it.
     """
 
@@ -99,17 +99,21 @@ class Centre:
     mu: float
     age: int = 0
     shift: float = np.inf
-    best: float = np.inf
+    best: tuple[float, float] = (np.inf, np.inf)
     idle: int = 0
     slow: float = 0.0
     held: int = 0
     step: Vector | None = None
+    gap: float = np.inf
 
     def move(self, y: Vector, stationary: bool, gaps: Gaps) -> None:
         """y0 <- y if x has followed the centre; mu by how many steps of x that took."""
         before = self.mu
         shift = (self.mu * gaps.lag) ** 0.5
-        idle = 0 if gaps.both < const.SMALLER_GAP * self.best else self.idle + 1
+        # a smaller mu lowers the second even where y only turns, and units decide what counts in the first
+        measures = gaps.both, gaps.decrease + gaps.lag
+        better = any(new < const.SMALLER_GAP * best for new, best in zip(measures, self.best, strict=True))
+        idle = 0 if better else self.idle + 1
         # centres that go round in circles are given up for good: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
         circling = max(idle, self.idle) >= const.IDLE
         if circling:
@@ -117,16 +121,17 @@ class Centre:
         elif not stationary or self.age > const.SLOW:
             self.slow, self.held = max(self.slow, self.mu), 0
             self.mu = const.MU_FACTOR * self.mu
-        elif shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK and self._goes_on(y - self.y0):
-            self._lower()
+        elif shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK:
+            if self._goes_on(y - self.y0) and gaps.both <= const.RISEN * self.gap:
+                self._lower()
         least, most = const.MU_LIMITS
         self.mu = min(max(self.mu, least), most)
         if stationary:
             self.shift = shift if self.mu == before else np.inf
-            self.step = y - self.y0
+            self.step, self.gap = y - self.y0, gaps.both
             if not circling:
                 self.y0 = y
-        self.best = min(self.best, gaps.both)
+        self.best = min(self.best[0], measures[0]), min(self.best[1], measures[1])
         self.idle = const.IDLE if circling else idle
 
     def _goes_on(self, step: Vector) -> bool:
