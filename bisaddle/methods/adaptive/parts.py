@@ -91,8 +91,9 @@ class Centre:
     """The proximal term mu/2 |y - y0|^2, and how the centres have done so far.
 
     age: steps of x at this one; shift: mu |y - y0| when x had followed the one before, infinite if that had another mu;
-    best: the smallest gap, and the least decrease and lag together, at the end of a centre; idle: centres since either. slow: the largest mu
-    with which x took too many steps; held: centres that would have gone down to it.
+    best: the smallest gap, and the least decrease and lag together, at the end of a centre; idle: centres since either.
+    slow: the largest mu with which x took too many steps; held: centres that would have gone down to it. step, gap:
+    y - y0 and the gap at the end of the last centre.
     """
 
     y0: Vector
