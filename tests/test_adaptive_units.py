@@ -8,6 +8,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.certificate.scale import gradient_scale
+from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.method import Search
 from bisaddle.methods.adaptive.parts import Centre, Gaps
 from bisaddle.oracle.kernels import Kernels
@@ -133,3 +134,14 @@ def test_a_y_that_would_follow_x_is_no_degenerate_corner():
     moved = bs.Point(x=result.x + 0.3, y=result.y)
     assert bs.certify(problem, moved).gap > 0.05
     assert not result.certificate.degenerate and not bs.certify(problem, result.point).degenerate
+
+
+def test_centres_without_progress_move_by_the_gap():
+    centre, gaps = Centre(np.zeros(2), mu=1.0), Gaps(1.0, 1.0, 1.0, decrease=0.01, lag=1.0)
+    turned = np.array([0.0, 1.0])
+    for _ in range(const.IDLE_BY_GAIN):
+        assert not centre.by_gap
+        centre.age = const.QUICK + 1
+        centre.move(turned, True, gaps)
+    centre.move(turned, True, gaps)
+    assert centre.by_gap and centre.idle < const.IDLE_BY_GAIN

@@ -19,7 +19,7 @@ LEAST_C_LOW_TRIALS = 1e-6  # after trials that failed, which more often have ano
 # --- the centre y0 and the weight mu ----------------------------------------------------------------------------------
 STATIONARY = 0.1  # decrease to be had relative to mu |y - y0|^2 at which the centre moves; less is wasted on this one
 STATIONARY_VERTEX = 0.2  # Frank-Wolfe gap relative to mu |y - y0| diam Y at which the centre moves
-STATIONARY_GAP = 0.3  # x gap relative to mu |y - y0| at which the centre of a network moves
+STATIONARY_GAP = 0.3  # x gap relative to mu |y - y0| at which a centre moves by the gap, as in networks
 STATIONARY_TARGET = 0.15  # share of the target at which the x gap is small enough for any centre
 STALE = 100  # steps of x at one centre: f_mu is too hard to minimise, mu too small
 MU_FACTOR = 4  # of one change of mu
@@ -30,6 +30,7 @@ SAME_WAY = 0.5  # cosine between the moves of y from two centres: below, y turns
 RISEN = 1.1  # gap relative to that at the end of the last centre: beyond, a smaller mu would make it worse
 HELD = 10  # centres that ask for a mu with which x was too slow once, before it is tried again
 MU_LIMITS = 1e-30, 1e30  # against overflow alone: the first mu may be wrong by any factor
+IDLE_BY_GAIN = 20  # centres without progress, after which the gap tells when the next one moves
 IDLE = 40  # centres without a smaller gap: they go round in circles
 SMALLER_GAP = 0.9  # factor below the best gap that counts as smaller
 

@@ -116,7 +116,8 @@ class Search:
         self.here = Place(self.space.first(x), x, inner, 0.0, Gx, self.space.pull(Gx))
         pairs = deque(maxlen=most_pairs(self.here.z.size, x.itemsize))
         self.aim = Aim(tol, const.FIRST_ACCURACY * inner.slope, const.FIRST_ACCURACY * first.slope, first.slope)
-        self.centre = Centre(y, first.mu)
+        # what a step promises says little, in a network, of how far the minimum is
+        self.centre = Centre(y, first.mu, by_gap=self.kernels.has_hidden_layer)
         self.descent = Descent(pairs=pairs, scale=max(first.range, abs(inner.upper.value)))
         self._evaluate_centre()
         slope = norm(self.here.Gz) or norm(self.here.Gx) or 1.0  # a start at 0 is an atom without a gradient
@@ -143,7 +144,7 @@ class Search:
         if y_set is None:
             return False
         shift = (self.centre.mu * gaps.lag) ** 0.5
-        if self.kernels.has_hidden_layer:  # what a step promises there says little of how far the minimum is
+        if self.centre.by_gap:
             return gaps.x <= const.STATIONARY_GAP * shift
         if gaps.decrease > const.STATIONARY * gaps.lag:
             return False

@@ -93,7 +93,8 @@ class Centre:
     age: steps of x at this one; shift: mu |y - y0| when x had followed the one before, infinite if that had another mu;
     best: the smallest gap, and the least decrease and lag together, at the end of a centre; idle: centres since either.
     slow: the largest mu with which x took too many steps; held: centres that would have gone down to it. step, gap:
-    y - y0 and the gap at the end of the last centre.
+    y - y0 and the gap at the end of the last centre. by_gap: the gap tells whether x has followed, not what is to be
+    gained; so it is in networks, and once centres have gone round in circles.
     """
 
     y0: Vector
@@ -106,6 +107,7 @@ class Centre:
     held: int = 0
     step: Vector | None = None
     gap: float = np.inf
+    by_gap: bool = False
 
     def move(self, y: Vector, stationary: bool, gaps: Gaps) -> None:
         """y0 <- y if x has followed the centre; mu by how many steps of x that took."""
@@ -115,7 +117,9 @@ class Centre:
         measures = gaps.both, gaps.decrease + gaps.lag
         better = any(new < const.SMALLER_GAP * best for new, best in zip(measures, self.best, strict=True))
         idle = 0 if better else self.idle + 1
-        # centres that go round in circles are given up for good: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
+        if idle >= const.IDLE_BY_GAIN and not self.by_gap:
+            self.by_gap, self.best, self.slow, idle = True, (np.inf, np.inf), 0.0, 0
+        # centres that still go round in circles are given up for good: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
         circling = max(idle, self.idle) >= const.IDLE
         if circling:
             self.mu /= const.MU_FACTOR if stationary else 1
@@ -123,7 +127,9 @@ class Centre:
             self.slow, self.held = max(self.slow, self.mu), 0
             self.mu = const.MU_FACTOR * self.mu
         elif shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK:
-            if self._goes_on(y - self.y0) and gaps.both <= const.RISEN * self.gap:
+            if self.by_gap:
+                self.mu /= const.MU_FACTOR
+            elif self._goes_on(y - self.y0) and gaps.both <= const.RISEN * self.gap:
                 self._lower()
         least, most = const.MU_LIMITS
         self.mu = min(max(self.mu, least), most)
