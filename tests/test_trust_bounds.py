@@ -163,3 +163,14 @@ def test_rounding_of_g_and_steps_of_the_gap_count():
     flat = bs.Problem(lambda x, theta, y, data: 0 * jnp.sum(x), None, BOX, None)
     outside = bs.certify(flat, bs.Point(np.array([-1.001])), tau=0.01)
     assert outside.error_bound >= 2e-3 / 0.01 * (1 - 1e-9)
+
+
+def test_terms_that_cancel_are_no_curvature():
+    """f = <theta - x, D y> with theta* = x + 1e-9: its values are hardly more than the rounding of terms of order 1."""
+    rng = np.random.default_rng(3)
+    upper = lambda x, theta, y, data: theta @ data @ y - x @ data @ y
+    lower = lambda x, theta, data: 0.5 * jnp.sum((theta - x - 1e-9) ** 2)
+    problem = bs.Problem(upper, lower, BOX, BOX, rng.normal(size=(3, 3)))
+    for _ in range(40):
+        x = rng.uniform(-1, 1, 3)
+        assert bs.certify(problem, bs.Point(x, x, rng.uniform(-1, 1, 3))).upper_witness is None

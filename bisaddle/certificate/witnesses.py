@@ -26,6 +26,8 @@ ALL, HEAVY_ALL = 40, 16
 CLOSE = 1e-2
 # numbers in the differences of points that are taken at once
 PAIRS = 2**20
+# in units of rounding, what cancelling terms may leave
+ROUNDINGS = 64
 STRONGLY_CONVEX = "g has to be strongly convex in theta"
 
 
@@ -145,6 +147,8 @@ def upper_witness(
 
     def evaluate(y: Vector) -> tuple[float, Vector]:
         found = kernels.upper(x, theta, y)
+        # of this order are the terms of f, which may cancel in its value and in f_y
+        tried.terms = max(tried.terms, norm(found.f_x) * norm(x) + norm(found.f_theta) * norm(theta))
         return found.value, found.f_y
 
     tried = _Tried(evaluate, kernels.eps)
@@ -190,10 +194,13 @@ def _look_for_curvature(kernels: Kernels, tried: "_Tried", y_set: FlatSet, y: Ve
 
 
 class _Tried:
-    """Places with the value and the gradient there of a function that should be concave: evaluate gives both."""
+    """Places with the value and the gradient there of a function that should be concave: evaluate gives both.
+
+    terms: the order of the largest term of the function, if it is known; rounding of it is no curvature.
+    """
 
     def __init__(self, evaluate: Callable[[Vector], tuple[float, Vector]], eps: float):
-        self.evaluate, self.eps = evaluate, eps
+        self.evaluate, self.eps, self.terms = evaluate, eps, 0.0
         self.points: list[Vector] = []
         self.values: list[float] = []
         self.gradients: list[Vector] = []
@@ -222,7 +229,7 @@ class _Tried:
             slopes[i : i + rows] = np.einsum("ai,abi->ab", gradients[i : i + rows], away)
         sizes = np.sqrt(np.sum(gradients**2, axis=-1))
         rounding = self.eps ** (2 / 3)
-        doubt = (rounding * (sizes[:, None] + sizes[None]) + 10 * noise) * lengths
+        doubt = (rounding * (sizes[:, None] + sizes[None]) + 10 * noise) * lengths + ROUNDINGS * self.eps * self.terms
         # <f_y(b) - f_y(a), b - a>, and twice what f(b) has above its tangent at a: |b - a|^2 times a curvature each
         bends = -slopes.T - slopes - doubt
         heights = np.abs(values)
