@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from bisaddle.apps.folds import CHUNK, as_codes
+from bisaddle.apps.folds import CHUNK, Rows, as_codes, deal, labelled, one_hot
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.problem import Point, Problem
@@ -127,6 +127,20 @@ def standard(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = np.sum([X[part].sum(axis=0, dtype=np.float64) for part in parts], axis=0) / len(X)
     spread = np.sqrt(np.sum([np.square(X[part] - mean).sum(axis=0) for part in parts], axis=0) / len(X))
     return mean, np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)
+
+
+def labelled_rows(
+    X: np.ndarray, labels: np.ndarray, codes: np.ndarray, folds: int, seed: Any
+) -> tuple[Rows, int, np.ndarray, np.ndarray]:
+    """(rows, columns of coefficients, shift, scale) of a logistic fit: standardised, with a 1 in front, in folds."""
+    shift, scale = standard(X)
+    rows = np.empty((len(X), X.shape[1] + 1))
+    rows[:, 0] = 1
+    rows[:, 1:] = (X - shift) / scale
+    classes, groups = int(labels.max()) + 1, int(codes.max()) + 1
+    columns = 1 if classes == 2 else classes
+    fold = deal(codes, folds, seed, labels)
+    return labelled(rows, one_hot(labels, columns), codes, fold, (folds, groups)), columns, shift, scale
 
 
 def raw_coefficients(theta: np.ndarray, shift: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, Any]:

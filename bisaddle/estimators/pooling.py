@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from bisaddle.apps.folds import Moments, Rows, deal, labelled, moments, one_hot, sums
+from bisaddle.apps.folds import Moments, Rows, deal, moments, sums
 from bisaddle.apps.pooling import posed
 from bisaddle.estimators.common import (
     checked_choices,
@@ -17,6 +17,7 @@ from bisaddle.estimators.common import (
     codes_of,
     features,
     in_float64,
+    labelled_rows,
     probabilities,
     raw_coefficients,
     refined,
@@ -196,13 +197,7 @@ class PartialPoolingClassifier(ClassifierMixin, _PartialPooling):
         X, y = rows_to_fit(self, X, y)
         self.classes_, labels = classes_of(y)
         distinct, codes = codes_of(tasks, len(X), "tasks")
-        shift, scale = standard(X)
-        rows = np.empty((len(X), X.shape[1] + 1))
-        rows[:, 0] = 1
-        rows[:, 1:] = (X - shift) / scale
-        fold = deal(codes, self.folds, self.random_state, labels)
-        columns = 1 if len(self.classes_) == 2 else len(self.classes_)
-        data = labelled(rows, one_hot(labels, columns), codes, fold, (self.folds, len(distinct)))
+        data, columns, shift, scale = labelled_rows(X, labels, codes, self.folds, self.random_state)
         named = type(self).__name__
         found = choose(data, columns, self.tol, self.max_steps, named, bucket(len(X), 128))
         self.coef_, self.intercept_ = raw_coefficients(found.shared.T, shift, scale)

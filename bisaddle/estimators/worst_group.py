@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bisaddle.apps.folds import Moments, Rows, deal, labelled, moments, one_hot, sums
+from bisaddle.apps.folds import Moments, Rows, deal, moments, sums
 from bisaddle.apps.hyperparameter import FAINT, posed
 from bisaddle.estimators.common import (
     checked_choices,
@@ -18,6 +18,7 @@ from bisaddle.estimators.common import (
     features,
     in_float64,
     is_number,
+    labelled_rows,
     probabilities,
     raw_coefficients,
     refined,
@@ -210,13 +211,7 @@ class WorstGroupClassifier(ClassifierMixin, _WorstGroup):
         X, y = rows_to_fit(self, X, y)
         self.classes_, labels = classes_of(y)
         distinct, codes = codes_of(groups, len(X), "groups")
-        shift, scale = standard(X)
-        rows = np.empty((len(X), X.shape[1] + 1))
-        rows[:, 0] = 1
-        rows[:, 1:] = (X - shift) / scale
-        fold = deal(codes, self.folds, self.random_state, labels)
-        columns = 1 if len(self.classes_) == 2 else len(self.classes_)
-        data = labelled(rows, one_hot(labels, columns), codes, fold, (self.folds, len(distinct)))
+        data, columns, shift, scale = labelled_rows(X, labels, codes, self.folds, self.random_state)
         named = type(self).__name__
         choice = choose(data, columns, protection, self.tol, self.max_steps, named, bucket(len(X), 128))
         self.coef_, self.intercept_ = raw_coefficients(choice.theta.T, shift, scale)
