@@ -7,20 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bisaddle.apps.folds import Rows, deal, labelled, one_hot
 from bisaddle.apps.hyperparameter import FAINT, posed
 from bisaddle.estimators.common import (
+    ByScores,
     checked_choices,
-    chosen,
     classes_of,
     decisions,
     features,
     in_float64,
     is_number,
-    probabilities,
     raw_coefficients,
     refined,
     rows_to_fit,
@@ -82,7 +81,7 @@ class AttackedRows(eqx.Module):
         return jnp.sum(jnp.sqrt(jnp.square(reach * v) + ROUND**2) - ROUND, axis=1)
 
 
-class AdversarialClassifier(ClassifierMixin, BaseEstimator):
+class AdversarialClassifier(ByScores, BaseEstimator):
     """Logistic regression trained on the worst attack on every row, with the penalty that suits attacked rows left out.
 
         min_penalty  mean over left-out rows of  max_{|delta| <= radius} loss(row + delta; theta_k(penalty))
@@ -142,13 +141,6 @@ class AdversarialClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X):
         check_is_fitted(self)
         return decisions(features(self, X), self.coef_, self.intercept_)
-
-    def predict_proba(self, X):
-        return probabilities(self.decision_function(X))
-
-    def predict(self, X):
-        scores = self.decision_function(X)
-        return self.classes_[chosen(scores)]
 
     def attack(self, X, y, radius=None):
         """The rows after the attack that is worst for this model and these labels; radius: None is that of fit."""

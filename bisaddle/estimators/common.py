@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
@@ -21,6 +22,22 @@ from bisaddle.run.solve import solve
 ACCURACY = 1e-9
 # rows of a group (task) below which its cross-validated loss says little
 FEW = 50
+
+
+class ByScores(ClassifierMixin):
+    """A classifier whose classes follow from decision_function."""
+
+    classes_: np.ndarray
+
+    def decision_function(self, X) -> np.ndarray:
+        raise NotImplementedError
+
+    def predict_proba(self, X):
+        return probabilities(self.decision_function(X))
+
+    def predict(self, X):
+        scores = self.decision_function(X)  # which says so first if nothing has been fitted
+        return self.classes_[chosen(scores)]
 
 
 def in_float64():

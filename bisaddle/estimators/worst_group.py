@@ -4,12 +4,13 @@ import warnings
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bisaddle.apps.folds import Moments, Rows, deal, moments, sums
 from bisaddle.apps.hyperparameter import FAINT, posed
 from bisaddle.estimators.common import (
+    ByScores,
     checked_choices,
     chosen,
     classes_of,
@@ -19,7 +20,6 @@ from bisaddle.estimators.common import (
     in_float64,
     is_number,
     labelled_rows,
-    probabilities,
     raw_coefficients,
     refined,
     rows_to_fit,
@@ -198,7 +198,7 @@ class WorstGroupRegressor(RegressorMixin, _WorstGroup):
         return float(1 - errors.max() / np.var(y))
 
 
-class WorstGroupClassifier(ClassifierMixin, _WorstGroup):
+class WorstGroupClassifier(ByScores, _WorstGroup):
     """Logistic regression whose training weights and penalty are chosen for the groups that it predicts worst.
 
     As WorstGroupRegressor, with the log loss; parameters and attributes are the same, group_loss_ is the
@@ -221,13 +221,6 @@ class WorstGroupClassifier(ClassifierMixin, _WorstGroup):
     def decision_function(self, X):
         check_is_fitted(self)
         return decisions(features(self, without(X, self.group_column)), self.coef_, self.intercept_)
-
-    def predict_proba(self, X):
-        return probabilities(self.decision_function(X))
-
-    def predict(self, X):
-        scores = self.decision_function(X)
-        return self.classes_[chosen(scores)]
 
     def worst_score(self, X, y, groups=None):
         """The accuracy in the group where it is lowest."""
