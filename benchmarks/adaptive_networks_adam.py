@@ -93,7 +93,7 @@ def ours(problem: bs.Problem, start: bs.Point, goal: Adam) -> Ours:
     kernels = Kernels(problem, start)
     x, theta, y = kernels.flat(start)
     search = Search(kernels, x)
-    for look in search.from_start(theta, y, problem.constants.mu_g, TOL):
+    for look in search.from_start(x, theta, y, problem.constants.mu_g, TOL):
         spent = time.process_time() - clock
         if in_time is None and spent > goal.seconds:
             in_time = best, look.k

@@ -117,7 +117,7 @@ def run(case: Case, units: Units, goal: float = GOAL) -> Run:
     x, theta, y = own.flat(start)
     search = Search(kernels, units.x * x)
     tol = goal * units.f * min(1.0, 1 / units.x, 1 / units.y)
-    looks = search.from_start(theta, units.y * y, problem.constants.mu_g, tol)
+    looks = search.from_start(units.x * x, theta, units.y * y, problem.constants.mu_g, tol)
     try:
         with np.errstate(all="ignore"):
             for look in islice(looks, STEPS):
