@@ -48,6 +48,10 @@ class CompiledForm(FlatSet):
         return np.array(self._run("lmo", d))
 
     def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+        return self.project(v), self.derivative(v)
+
+    def derivative(self, v: np.ndarray) -> Linear:
+        """That of the set's own projection at v."""
         v = v.copy()  # which the caller may change before the derivative is asked for
 
         def inside(rows: np.ndarray) -> np.ndarray:
@@ -59,7 +63,7 @@ class CompiledForm(FlatSet):
             answer = self._run("derivative", v, padded, np.array(count))
             return np.array(answer[:count]).reshape(rows.shape)
 
-        return self.project(v), inside
+        return inside
 
     def violation(self, v: np.ndarray) -> float:
         return super().violation(v) if self._nearest_violation else float(self._run("violation", v))

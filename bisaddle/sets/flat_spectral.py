@@ -17,6 +17,8 @@ from bisaddle.trees import Shape
 
 # of a derivative between two values, below which the border is an edge there: no step can turn around it
 EDGE = 1e-10
+# entries relative to the radius: beyond, the set itself is asked, which scales first
+FAR = 1e6
 
 
 class SpectralForm(CompiledForm):
@@ -33,10 +35,13 @@ class SpectralForm(CompiledForm):
     def face(self, v: np.ndarray) -> Face:
         if not all_finite(v):
             return Face(np.full_like(v, np.nan), lambda rows: np.full_like(rows, np.nan))
+        if np.max(np.abs(v)) > FAR * self.radius:  # values far apart from the radius lose its digits
+            return Face(super().project(v), self.derivative(v))
         try:
-            point, along, bend = self.matrix_face(v.reshape(self.rows, self.columns).astype(np.float64))
+            with np.errstate(divide="ignore"):  # equal values, which no step can turn apart
+                point, along, bend = self.matrix_face(v.reshape(self.rows, self.columns).astype(np.float64))
         except np.linalg.LinAlgError:  # another implementation may find what NumPy's has not
-            return Face(super().project(v), super().linearised(v)[1])
+            return Face(super().project(v), self.derivative(v))
         matrices = lambda rows: rows.reshape(-1, self.rows, self.columns).astype(np.float64)
         flat = lambda linear: lambda rows: linear(matrices(rows)).reshape(rows.shape).astype(rows.dtype)
         return Face(point.ravel().astype(v.dtype), flat(along), None if bend is None else flat(bend))
@@ -108,7 +113,7 @@ class NuclearForm(SpectralForm):
 
 def _bends(derivative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where a derivative between 0 and 1 is one, and 1 / derivative - 1 there."""
-    kept = derivative > EDGE
+    kept = derivative > EDGE  # infinite where values are equal to the last bit: then it is 1
     return kept.astype(float), np.maximum(1 / np.where(kept, derivative, 1) - 1, 0)
 
 
