@@ -49,6 +49,11 @@ class SpectralForm(CompiledForm):
     def matrix_face(self, v: np.ndarray) -> Face:
         raise NotImplementedError
 
+    def _values(self, values: np.ndarray) -> np.ndarray:
+        """The projection of values in falling order; those that come out as 0 do so exactly, and do not count."""
+        # at values[0] - radius, where the threshold may lie, rounding would leave a trace of them
+        return nearest_on_simplex(np.maximum(values, values[0] - 2 * self.radius), self.radius)
+
 
 class SpectrahedronForm(SpectralForm):
     """Spectrahedron: by the eigenvectors of the symmetric part."""
@@ -56,7 +61,7 @@ class SpectrahedronForm(SpectralForm):
     def matrix_face(self, v: np.ndarray) -> Face:
         values, q = np.linalg.eigh(_even(v))
         values, q = values[::-1], q[:, ::-1]
-        f = nearest_on_simplex(np.maximum(values, values[0] - self.radius), self.radius)
+        f = self._values(values)
         r = int(np.count_nonzero(f))
         first, others = q[:, :r], q[:, r:]
         point = _even(v) if np.array_equal(f, values) else _even((first * f[:r]) @ first.T)
@@ -85,7 +90,7 @@ class NuclearForm(SpectralForm):
         u, s, wt = np.linalg.svd(v, full_matrices=False)
         if sums_to_at_most(s, self.radius):
             return Face(v.copy(), np.array)
-        f = nearest_on_simplex(np.maximum(s, s[0] - self.radius), self.radius)
+        f = self._values(s)
         r = int(np.count_nonzero(f))
         (u, u_others), (w, w_others) = (np.split(part, [r], axis=1) for part in (u, wt.T))
         f, s, s_others = f[:r], s[:r], s[r:]
