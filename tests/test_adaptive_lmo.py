@@ -83,7 +83,7 @@ def test_slots_not_in_use_get_no_weight():
     np.testing.assert_allclose(ahead, wanted, atol=1e-15)
     rows = rng.normal(size=(3, 8))
     moved = np.zeros((3, 8))
-    moved[:, used] = simplex.linearised(c[used])[1](rows[:, used])
+    moved[:, used] = simplex.face(c[used]).along(rows[:, used])
     np.testing.assert_allclose(inside(rows), moved, atol=1e-14)
 
 

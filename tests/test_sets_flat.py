@@ -84,7 +84,7 @@ def test_a_product_with_a_penalty_has_its_prox_its_penalty_and_its_best_response
 def test_a_missing_oracle_and_a_value_that_does_not_fit_are_refused_as_by_the_set():
     only_lmo = sets.Custom(lmo=lambda d: -jnp.sign(d), diameter=2.0, name="Corners")
     form = flat_set(only_lmo, np.zeros(3))
-    for ask in (form.project, form.linearised, lambda v: form.prox(v, 1.0)):
+    for ask in (form.project, form.face, lambda v: form.prox(v, 1.0)):
         with pytest.raises(ValueError, match="Corners has no project .*give Custom project="):
             ask(np.ones(3))
     both = flat_set(
@@ -123,7 +123,7 @@ def test_answers_are_new_arrays_that_may_be_changed():
     for convex_set in (sets.L1Ball(9.0), sets.L2Ball(9.0), sets.Box(-9.0, 9.0), sets.LpBall(3, 9.0)):
         v = np.array([0.5, -1.0])
         form = flat_set(convex_set, v)
-        p, inside = form.linearised(v)
+        p, inside, _ = form.face(v)
         rows = np.eye(2)
         derivative = inside(rows)
         for answer in (p, form.project(v), form.lmo(v), form.prox(v, STEP), derivative):

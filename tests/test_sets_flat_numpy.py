@@ -7,7 +7,7 @@ import pytest
 
 from bisaddle import sets
 from bisaddle.sets.flat import flat_set
-from tests.set_cases.flat import STEP, compare, rng_of
+from tests.set_cases.flat import STEP, compare, derived, rng_of
 
 # the searches for the divergences take JAX seconds to compile
 SLOW = {
@@ -85,7 +85,7 @@ def test_the_derivative_of_a_form_in_numpy_is_symmetric_and_that_of_central_diff
     hits = 0
     for scale in np.resize((0.1, 1.0, 3.0), 12):
         v, (u, w) = rng.normal(size=form.size) * scale, rng.normal(size=(2, form.size))
-        p, inside = form.linearised(v)
+        p, inside = derived(form, v)
         one, two = inside(np.stack([u, w]))
         np.testing.assert_array_equal(p, form.project(v))
         np.testing.assert_allclose(inside(u), one, rtol=1e-13, atol=1e-13)
@@ -122,7 +122,7 @@ def _along(convex_set, v, tangents):
 )
 def test_at_ties_a_form_in_numpy_has_the_derivative_that_jax_has(convex_set, v):
     v, eye = np.asarray(v), np.eye(5)
-    p, inside = flat_set(convex_set, v).linearised(v)
+    p, inside = derived(flat_set(convex_set, v), v)
     theirs, tangents = _along(convex_set, v, eye)
     np.testing.assert_allclose(p, theirs[0], rtol=1e-15)
     np.testing.assert_allclose(inside(eye), tangents, atol=1e-15)
@@ -154,7 +154,7 @@ def test_single_precision_stays_and_is_as_exact_as_it_can_be(name):
     rng = rng_of(name)
     for scale in (1e-3, 1.0, 30.0):
         v, d = (rng.normal(size=(2, single.size)) * scale).astype(np.float32)
-        p, inside = single.linearised(v)
+        p, inside = derived(single, v)
         bound, point = single.best_response(p, d)
         for answer in (p, single.project(v), single.lmo(d), single.prox(v, STEP), inside(d), inside(d[None]), point):
             assert answer.dtype == np.float32
@@ -191,7 +191,7 @@ def test_forms_in_numpy_compile_nothing():
 
     def everything():
         form = flat_set(product, like)
-        p, inside = form.linearised(v)
+        p, inside, _ = form.face(v)
         np.testing.assert_array_equal(p, form.project(v))
         assert inside(np.stack([v, p])).shape == (2, v.size) and len(form.blocks) == 9
         assert form.violation(v) > form.violation(form.prox(v, STEP)) and form.diameter() > 0

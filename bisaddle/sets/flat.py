@@ -100,16 +100,6 @@ class ProductForm(FlatSet):
         self._require("lmo")
         return self._join(d, [block.lmo(d[place]) for block, place in self._blocks])
 
-    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
-        self._require("project")
-        points, parts = zip(*(block.linearised(v[place]) for block, place in self._blocks), strict=True)
-
-        def inside(rows: np.ndarray) -> np.ndarray:
-            places = [(..., place) for _, place in self._blocks]
-            return np.concatenate([part(rows[place]) for part, place in zip(parts, places, strict=True)], axis=-1)
-
-        return self._join(v, points), inside
-
     def face(self, v: np.ndarray) -> Face:
         self._require("project")
         return joined_faces([block.face(v[place]) for block, place in self._blocks], [at for _, at in self._blocks])
@@ -170,10 +160,6 @@ class Widened(FlatSet):
 
     def lmo(self, d: np.ndarray) -> np.ndarray:
         return self.inner.lmo(_wide(d)).astype(d.dtype)
-
-    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
-        p, inside = self.inner.linearised(_wide(v))
-        return p.astype(v.dtype), lambda rows: inside(_wide(rows)).astype(rows.dtype)
 
     def face(self, v: np.ndarray) -> Face:
         point, along, bend = self.inner.face(_wide(v))

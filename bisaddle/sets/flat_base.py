@@ -19,10 +19,10 @@ class Face(NamedTuple):
     """How a projection moves with what it is given, at one place v: D is its derivative there.
 
     point: project(v). along(rows): each row's part in the range of D. bend(rows): (D^+ - I) row for rows in that range;
-    None where D is `along` itself, because the border of the set is flat there. For v = z - tau G, a step of length tau
-    down the gradient G of a function, bend / tau is what the curvature of the border adds to that of the function: the
-    Newton step from z to a stationary point is the d along the face with (Hessian + bend / tau) d = D^+ d0 / tau,
-    d0 = point - z.
+    None where `along` is D itself: the border of the set is flat there, or how it bends is not known. For v =
+    z - tau G, a step of length tau down the gradient G of a function, bend / tau is what the curvature of the border
+    adds to that of the function: the Newton step from z to a stationary point is the d along the face with
+    (Hessian + bend / tau) d = D^+ d0 / tau, d0 = point - z.
     """
 
     point: np.ndarray
@@ -36,8 +36,7 @@ class FlatSet:
     of: the set; size: entries of the vector. The methods are those of ConvexSet: same answers, same errors, NaN in,
     NaN out, the dtype kept. Answers are new arrays. It is for the host: not for use inside jit.
 
-        linearised(v)           (project(v), inside), inside(rows) = (the derivative of project at v) row, for each row
-        face(v)                 the same as a Face; without the curvature of the border where that is not known
+        face(v)                 project(v), and how it moves with v
         project_error(v, p)     a bound on |p - P(v)|, where p = project(v) and P(v) is the exact projection
         prox_error(v, p, step)  likewise for p = prox(v, step)
         lmo_error(d, s)         a bound on <d, s> - min_{u in S} <d, u>, where s = lmo(d)
@@ -61,11 +60,8 @@ class FlatSet:
     def lmo(self, d: np.ndarray) -> np.ndarray:
         raise ValueError(self.of.missing("lmo"))
 
-    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
-        raise ValueError(self.of.missing("project"))
-
     def face(self, v: np.ndarray) -> Face:
-        return Face(*self.linearised(v))
+        raise ValueError(self.of.missing("project"))
 
     def violation(self, v: np.ndarray) -> float:
         return length(v - self.project(v))

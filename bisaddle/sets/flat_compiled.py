@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 from bisaddle.programs import Program
 from bisaddle.sets.base import ConvexSet, VectorSet
 from bisaddle.sets.combine import Custom, Rotated, Scaled, Translated
-from bisaddle.sets.flat_base import FlatSet, Linear, length
+from bisaddle.sets.flat_base import Face, FlatSet, length
 from bisaddle.sets.prox import Penalty, SquaredL2
 from bisaddle.trees import Number, Shape
 
@@ -47,11 +47,7 @@ class CompiledForm(FlatSet):
         self._require("lmo")
         return np.array(self._run("lmo", d))
 
-    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
-        return self.project(v), self.derivative(v)
-
-    def derivative(self, v: np.ndarray) -> Linear:
-        """That of the set's own projection at v."""
+    def face(self, v: np.ndarray) -> Face:
         v = v.copy()  # which the caller may change before the derivative is asked for
 
         def inside(rows: np.ndarray) -> np.ndarray:
@@ -63,7 +59,7 @@ class CompiledForm(FlatSet):
             answer = self._run("derivative", v, padded, np.array(count))
             return np.array(answer[:count]).reshape(rows.shape)
 
-        return inside
+        return Face(CompiledForm.project(self, v), inside)  # a subclass may project by its faces
 
     def violation(self, v: np.ndarray) -> float:
         return super().violation(v) if self._nearest_violation else float(self._run("violation", v))
@@ -133,7 +129,7 @@ class PenaltyForm(FlatSet):
 
     def __init__(self, of: Penalty, domain: FlatSet, own: FlatSet):
         super().__init__(of, domain.size)
-        self.project, self.lmo, self.linearised, self.face = domain.project, domain.lmo, domain.linearised, domain.face
+        self.project, self.lmo, self.face = domain.project, domain.lmo, domain.face
         self.violation, self.diameter = domain.violation, domain.diameter
         self.prox, self.penalty, self.best_response = own.prox, own.penalty, own.best_response
         self.project_error, self.lmo_error, self.prox_error = domain.project_error, domain.lmo_error, own.prox_error

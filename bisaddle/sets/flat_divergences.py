@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bisaddle.sets.flat_base import Linear, all_finite, length
+from bisaddle.sets.flat_base import Face, Linear, all_finite, length
 from bisaddle.sets.flat_forms import VectorForm, in_dtype, nearest_on_simplex
 from bisaddle.sets.probability import ChiSquareBall, KLBall
 
@@ -68,15 +68,15 @@ class DivergenceForm(VectorForm):
     def one_project(self, v: np.ndarray) -> np.ndarray:
         return self._solve(v)[0]
 
-    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+    def face(self, v: np.ndarray) -> Face:
         if not all_finite(v):
-            return self.project(v), lambda rows: np.full(rows.shape, np.nan)
+            return Face(self.project(v), lambda rows: np.full(rows.shape, np.nan))
         if self.one:
             p, response, centred = self._solve(v)
-            return p, _tangent(response, centred)
+            return Face(p, _tangent(response, centred))
         p, response, centred = (np.stack(part) for part in zip(*map(self._solve, self.rows(v)), strict=True))
         inside = _tangent(response, centred)
-        return self.flat(p), lambda rows: self.flat(inside(self.rows(rows)))
+        return Face(self.flat(p), lambda rows: self.flat(inside(self.rows(rows))))
 
     def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
         """Rounding, and what the divergence is off the radius, or may be, over its slope along the set."""

@@ -76,13 +76,13 @@ class VectorForm(ClosedForm):
             spoilt = (0.0 * rows).sum(axis=-1, keepdims=True)  # 0, or NaN
             return self.flat(each(np.where(spoilt == 0, rows, 0.0)) + spoilt)
 
-    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+    def face(self, v: np.ndarray) -> Face:
         p = self.project(v)
         if self.one:
-            return p, self.derivative(v, p)
+            return Face(p, self.derivative(v, p))
         with np.errstate(all="ignore"):
             inside = self.derivative(self.rows(v), self.rows(p))
-        return p, lambda rows: self.flat(inside(self.rows(rows)))
+        return Face(p, lambda rows: self.flat(inside(self.rows(rows))))
 
     def diameter(self) -> float:
         return self.one_diameter() * math.sqrt(self.count)
@@ -250,10 +250,6 @@ class L2Form(RadiusForm):
     def one_diameter(self) -> float:
         return 2 * self.radius
 
-    def derivative(self, v: np.ndarray, p: np.ndarray) -> Linear:
-        units, factors = self._border(v, p)
-        return lambda rows: factors * _across(rows, units)
-
     def face(self, v: np.ndarray) -> Face:
         p = self.project(v)
         with np.errstate(all="ignore"):
@@ -292,10 +288,10 @@ class BoxForm(FlatSet):
     def _or_nan(self, answer: np.ndarray, v: np.ndarray) -> np.ndarray:
         return answer if all_finite(v) else np.where(np.isfinite(v), answer, np.nan)
 
-    def linearised(self, v: np.ndarray) -> tuple[np.ndarray, Linear]:
+    def face(self, v: np.ndarray) -> Face:
         # 1 inside, 0 outside, at a tie the half of both sides, as JAX has it
         weights = 0.25 * (1 + np.sign(v - self.lower)) * (1 + np.sign(self.upper - v))
-        return self.project(v), lambda rows: rows * weights
+        return Face(self.project(v), lambda rows: rows * weights)
 
     def diameter(self) -> float:
         return length(self.upper - self.lower)

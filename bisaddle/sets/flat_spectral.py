@@ -36,12 +36,12 @@ class SpectralForm(CompiledForm):
         if not all_finite(v):
             return Face(np.full_like(v, np.nan), lambda rows: np.full_like(rows, np.nan))
         if np.max(np.abs(v)) > FAR * self.radius:  # values far apart from the radius lose its digits
-            return Face(super().project(v), self.derivative(v))
+            return super().face(v)
         try:
             with np.errstate(divide="ignore"):  # equal values, which no step can turn apart
                 point, along, bend = self.matrix_face(v.reshape(self.rows, self.columns).astype(np.float64))
         except np.linalg.LinAlgError:  # another implementation may find what NumPy's has not
-            return Face(super().project(v), self.derivative(v))
+            return super().face(v)
         matrices = lambda rows: rows.reshape(-1, self.rows, self.columns).astype(np.float64)
         flat = lambda linear: lambda rows: linear(matrices(rows)).reshape(rows.shape).astype(rows.dtype)
         return Face(point.ravel().astype(v.dtype), flat(along), None if bend is None else flat(bend))
