@@ -5,16 +5,10 @@ from typing import Any, ClassVar, TypeVar
 from jaxtyping import PyTree
 
 from bisaddle import trees
-from bisaddle.methods.base import About, Counts, Method, S, check_default
+from bisaddle.methods.base import Counts, Method, S, check_default
 from bisaddle.problem import Problem
 from bisaddle.schedules import NAMES, StepSizes
 from bisaddle.trees import Number
-
-# what most methods of a kind have in common
-SADDLE = About(("saddle",), "project", "single", "none", complexity="", steps="", reference="")
-BILEVEL = SADDLE._replace(problems=("bilevel",), second_order="1 HVP + 1 cross")
-BILEVEL_SADDLE = BILEVEL._replace(problems=("bilevel saddle",))
-SERIES = "N - 1 HVPs + 1 cross, N about 9 kappa"
 
 M = TypeVar("M", bound="SteppedMethod")
 
