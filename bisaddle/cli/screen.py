@@ -1,12 +1,16 @@
 """What the terminal shows: tables, numbers, progress with the gap and the time left. Notes go to stderr."""
 
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from bisaddle.run.progress import Line, Words
+
+# a path or a command is never cut
+WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def console() -> Any:
@@ -18,6 +22,12 @@ def console() -> Any:
 def note(text: str) -> None:
     """A remark beside the output; never on stdout, which --json keeps for itself."""
     click.echo(text, err=True)
+
+
+def say(text: str, begin: str = "") -> None:
+    """Sentences on stdout, broken between words at the width of the terminal; begin: a word in front of them."""
+    width = max(console().width, 40)
+    click.echo(textwrap.fill(text, width, initial_indent=begin, subsequent_indent=" " * len(begin), **WHOLE_WORDS))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, right: int = 1) -> None:
@@ -46,13 +56,13 @@ def show_json(document: Any) -> None:
 
 
 class Progress(Line):
-    """with Progress(text, quiet) as bar: bar.show(fraction, text, gap). A line where stderr is a terminal.
+    """with Progress(text, quiet) as bar: bar.show(fraction, text, gap). A line where stderr is a terminal, else a log.
 
     quiet: none at all. The time left is what the time so far and the fraction done say.
     """
 
     def __init__(self, text: str, quiet: bool = False):
-        super().__init__(False if quiet else None)
+        super().__init__(False if quiet else None, logs=True)
         self.text, self.gap, self.fraction, self.first = text, None, None, 0.0
 
     def show(self, fraction: float, text: str, gap: float | None = None) -> None:
