@@ -7,6 +7,8 @@ from typing import IO, Any
 
 import click
 
+from bisaddle.cli.helping import Ordered
+
 COMPLETED, NOT_CONVERGED, USAGE, DATA = range(4)
 
 
@@ -40,7 +42,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
-class Commands(click.Group):
+class Commands(Ordered):
     """A group whose commands end with a message and an exit code, not with a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -4,6 +4,8 @@ import math
 import warnings
 from collections import Counter
 from inspect import unwrap
+from pathlib import Path
+from traceback import extract_tb
 from types import CellType, FunctionType
 from typing import Any, TypeGuard
 from weakref import ref
@@ -278,8 +280,20 @@ def _evaluate(name: str, function, arguments):
     except Exception as error:
         shapes = ", ".join(_shapes(argument) for argument in arguments)
         raise ValueError(
-            f"{name} failed on {shapes}; write it with jax.numpy for these shapes. {type(error).__name__}: {error}"
+            f"{name} failed on {shapes}; write it with jax.numpy for these shapes. {type(error).__name__}: "
+            f"{str(error).rstrip('.')}{_own_line(error)}"
         ) from error
+
+
+def _own_line(error: Exception) -> str:
+    """The user's last line on the way to an error, in its words; nothing where there is none."""
+    ours = str(Path(__file__).parents[1])
+    for frame in reversed(extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(ours) and not {"site-packages", "dist-packages"} & {
+            *Path(frame.filename).parts
+        }:
+            return f" ({Path(frame.filename).name}, line {frame.lineno}: {frame.line})"
+    return ""
 
 
 def _check_finite(point: Point) -> None:
