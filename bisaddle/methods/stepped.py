@@ -31,7 +31,10 @@ class SteppedMethod(Method[S]):
 
     def __check_init__(self):
         if not isinstance(self.steps, StepSizes):
-            raise ValueError(f"{self.name} takes bs.StepSizes(...), given {type(self.steps).__name__}")
+            raise ValueError(
+                f"{self.name} takes bs.StepSizes(...), given {type(self.steps).__name__}; {self.name}.default(problem) "
+                "has those of its theory, and bs.methods.Adaptive() needs none"
+            )
         given = self.steps.given
         for group, optional in ((self.needs, False), (self.lower_needs, True), (self.ascent_needs, True)):
             lacking = [name for name in group if name not in given]
