@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import click
 
-from bisaddle.cli.helping import Ordered
+from bisaddle.cli.helping import Ordered, broken
 
 COMPLETED, NOT_CONVERGED, USAGE, DATA = range(4)
 
@@ -21,7 +21,9 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # pyright: ignore[reportAttributeAccessIssue]
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {self.message}", err=True)
+        begin = "error: "
+        lines = broken(self.message, sys.stderr, begin).removeprefix(begin)
+        click.echo(click.style(begin, fg="red", bold=True) + lines, err=True)
 
 
 def code_of(error: BaseException) -> int | None:

@@ -1,5 +1,7 @@
-"""Help in the order of use: commands under headings, and the options of a long command under theirs."""
+"""Help in the order of use, under headings, and sentences that are broken between words."""
 
+import shutil
+import textwrap
 from typing import Any
 
 import click
@@ -39,3 +41,13 @@ class Sectioned(click.Command):
         for title, records in listed.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+def broken(text: str, stream: Any, begin: str = "") -> str:
+    """Sentences in lines as wide as the terminal; as they are where the stream is none. A word is never cut."""
+    if stream is None or not stream.isatty():
+        return begin + text
+    width = max(shutil.get_terminal_size().columns, 40)
+    indent = {"initial_indent": begin, "subsequent_indent": " " * len(begin)}
+    wrap = textwrap.TextWrapper(width, **indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join("\n".join(wrap.wrap(line)) for line in text.splitlines())

@@ -66,9 +66,10 @@ def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any)
     Example: bisaddle reproduce --quick
              bisaddle reproduce fig1 --dataset mtl --nu opf=0.1 --out fig1
     """
-    from bisaddle import experiments
+    with screen.Progress("loading JAX", quiet=options["as_json"]):
+        from bisaddle import experiments
 
-    chosen = [experiments.read(name) for name in experiments.names()]
+        chosen = [experiments.read(name) for name in experiments.names()]
     if figure != "all":
         chosen = [experiment for experiment in chosen if experiment.figure == figure]
     elif options["quick"] and not (options["nus"] or options["methods"]):

@@ -1,16 +1,14 @@
 """What the terminal shows: tables, numbers, progress with the gap and the time left. Notes go to stderr."""
 
 import json
-import textwrap
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
+from bisaddle.cli.helping import broken
 from bisaddle.run.progress import Line, Words
-
-# a path or a command is never cut
-WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def console() -> Any:
@@ -21,13 +19,12 @@ def console() -> Any:
 
 def note(text: str) -> None:
     """A remark beside the output; never on stdout, which --json keeps for itself."""
-    click.echo(text, err=True)
+    click.echo(broken(text, sys.stderr), err=True)
 
 
 def say(text: str, begin: str = "") -> None:
-    """Sentences on stdout, broken between words at the width of the terminal; begin: a word in front of them."""
-    width = max(console().width, 40)
-    click.echo(textwrap.fill(text, width, initial_indent=begin, subsequent_indent=" " * len(begin), **WHOLE_WORDS))
+    """Sentences on stdout; begin: a word in front of them."""
+    click.echo(broken(text, sys.stdout, begin))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, right: int = 1) -> None:

@@ -115,10 +115,12 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
         named("method", options["method"], sources.methods(), "--method")
     specification = _specification(ctx, problem, file, options)
     rows = rows_of(specification)
-    import jax  # not before: what is wrong with the arguments is told without the wait for it
+    # not before: what is wrong with the arguments is told without the wait for it
+    with screen.Progress("loading JAX", quiet=options["as_json"]):
+        import jax
 
-    from bisaddle.run.solve import solve as solved
-    from bisaddle.run.starts import start_points
+        from bisaddle.run.solve import solve as solved
+        from bisaddle.run.starts import start_points
 
     with precision_of(options["precision"]):
         built, specification = build(specification, rows=rows)
@@ -288,7 +290,8 @@ def watched(run: Callable[..., Any], built: Built, method: Any, options: dict[st
     """run(callback=...), with a line on the screen that says how far it is."""
     tol, max_steps, max_seconds = options["tol"], options["max_steps"], options["max_seconds"]
     if not options["as_json"]:
-        click.echo(f"{built.words}\n{method.name}, float{options['precision']}, until the gap is at most {tol:g}")
+        screen.say(built.words)
+        click.echo(f"{method.name}, float{options['precision']}, until the gap is at most {tol:g}")
     begin, first = time.perf_counter(), []
 
     def fraction(record: Any) -> float:
