@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install test test-all lint format bench stress docs notebooks clean
+.PHONY: help run install test test-all lint format bench stress docs notebooks dist clean
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
@@ -35,6 +35,7 @@ CREATED := $(STAMPS)/created
 CLI := $(STAMPS)/cli
 ALL := $(STAMPS)/all
 DOCS := $(STAMPS)/docs
+RELEASE := $(STAMPS)/release
 BUSY := $(STAMPS)/busy
 HOME_IS := $(STAMPS)/home
 ifneq ($(wildcard $(VENV)),)
@@ -81,6 +82,13 @@ docs: $(DOCS) ## write the pages that are made from the code, then build the sit
 notebooks: $(ALL) ## run the notebooks of docs/notebooks anew and write their pages, with what they print and draw
 	@$(PY) docs/make_notebooks.py
 
+dist: $(RELEASE) ## build wheel and sdist into dist/, check both, and try the wheel in an environment of its own
+	@rm -rf dist build
+	@$(PY) -m build --outdir dist . > dist.log 2>&1 || { cat dist.log >&2; exit 1; }
+	@rm dist.log
+	@$(PY) -m twine check --strict dist/*
+	@$(PY) tests/try_wheel.py dist
+
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) results site build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -114,6 +122,10 @@ $(ALL): $(CREATED) pyproject.toml constraints.txt
 
 $(DOCS): $(ALL)
 	$(call pip_install,docs,what the site needs)
+	@touch $@
+
+$(RELEASE): $(ALL)
+	$(call pip_install,release,what a release needs)
 	@touch $@
 
 comma := ,

@@ -52,5 +52,6 @@ _NAMES = {
     "run.starts": ("start_points",),
     "schedules": ("StepSizes",),
 }
+__all__ = [*_MODULES, *(name for names in _NAMES.values() for name in names)]  # pyright: ignore[reportUnsupportedDunderAll]
 
 __getattr__, __dir__ = lazy(__name__, _NAMES, _MODULES)

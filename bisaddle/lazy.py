@@ -17,7 +17,8 @@ def lazy(
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in home:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            module = sys.modules[package]  # from which Python tells a name that is near
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
         known[name] = getattr(import_module(f"{package}.{home[name]}"), name)
         return known[name]
 

@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from bisaddle.sets.base import ConvexSet, Leaf, as_callable, as_leaf, number, traced
 from bisaddle.sets.prox import Penalty
-from bisaddle.showing import Shown, card, shown
+from bisaddle.showing import Shown, card, described as described, shown
 
 
 def _as_arrays(tree: PyTree) -> PyTree:
@@ -36,11 +36,6 @@ class Point(Shown):
 
     def _repr_html_(self) -> str:
         return card("Point", [(name, shown(value)) for name, value in self.shown_fields().items()])
-
-
-def described(value) -> str:
-    """What was given, in a message."""
-    return f"the class {value.__name__}, not an instance" if isinstance(value, type) else type(value).__name__
 
 
 def _pairs(given) -> tuple[tuple[str, str], ...]:
@@ -184,7 +179,19 @@ def _picked(name: str, function: Callable, present: tuple[str, ...]) -> Callable
             f"Problem: {name} takes {', '.join(every)}, or those of them that it needs, by these names and in this "
             f"order; given a function of ({', '.join(names)})"
         )
+    if name == "lower" and "theta" not in takes:
+        raise ValueError(
+            f"Problem: lower is minimised over theta, given a function of ({', '.join(names)}); use g(x, theta), or "
+            "lower=None for a problem without a lower level"
+        )
     return Picked(function, tuple(every.index(a) for a in takes))
+
+
+def _set_instead(given) -> str:
+    """What to use for something that is no set."""
+    if isinstance(given, dict | list | tuple):
+        return "; use bs.sets.Product({...}) with a set for every part"
+    return ""
 
 
 class Functions(eqx.Module):
@@ -236,12 +243,19 @@ class Problem(Shown):
                 f"Problem: upper must be a function f(x, theta, y, data), given {type(self.upper).__name__}"
             )
         if self.lower is not None and not callable(self.lower):
+            use = "use None for a saddle problem without a lower level"
+            if isinstance(self.lower, ConvexSet):
+                use = "name the sets: Problem(f, x_set=..., y_set=...)"
+            given = described(self.lower)
+            raise ValueError(f"Problem: lower must be a function g(x, theta, data), given {given}; {use}")
+        if self.x_set is None:
             raise ValueError(
-                f"Problem: lower must be a function g(x, theta, data), given {type(self.lower).__name__}; "
-                "use None for a saddle problem without a lower level"
+                "Problem: x_set is missing; give the set of x, such as x_set=bs.sets.Box(-1.0, 1.0), or a large "
+                "bs.sets.L2Ball(1e3) where x has no bounds"
             )
         if not isinstance(self.x_set, ConvexSet):
-            raise ValueError(f"Problem: x_set must be a set of bisaddle.sets, given {described(self.x_set)}")
+            given, use = described(self.x_set), _set_instead(self.x_set)
+            raise ValueError(f"Problem: x_set must be a set of bisaddle.sets, given {given}{use}")
         if isinstance(self.x_set, Penalty):
             raise ValueError(
                 f"Problem: x_set must be a set, given the penalty {type(self.x_set).__name__}, which is for y_set; "
@@ -249,8 +263,8 @@ class Problem(Shown):
             )
         if self.y_set is not None and not isinstance(self.y_set, ConvexSet):
             raise ValueError(
-                f"Problem: y_set must be a set of bisaddle.sets, given {described(self.y_set)}; "
-                "use None for a bilevel problem without a max player"
+                f"Problem: y_set must be a set of bisaddle.sets, given {described(self.y_set)}"
+                f"{_set_instead(self.y_set)}; leave it out for a bilevel problem without a max player"
             )
         for name, kind in (("constants", Constants), ("derivatives", Derivatives)):
             if not isinstance(getattr(self, name), kind):

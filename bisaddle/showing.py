@@ -30,6 +30,13 @@ class Shown(eqx.Module):
         return {field.name: getattr(self, field.name) for field in fields if not _is_default(self, field)}
 
 
+def described(value: Any) -> str:
+    """What was given, in a message."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}, not an instance: write {value.__name__}(...)"
+    return type(value).__name__
+
+
 def call(name: str, fields: dict[str, Any]) -> str:
     """name(field=value, ...), on one line if it fits."""
     parts = [f"{field}={shown(value)}" for field, value in fields.items()]

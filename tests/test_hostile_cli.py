@@ -163,7 +163,7 @@ def test_a_message_that_stands_for_itself_stays_one_with_traceback(model):
 
 
 def test_our_own_mistakes_are_not_taken_for_the_users(model, monkeypatch):
-    monkeypatch.setattr("bisaddle.cli.solving.build", lambda *_: {}["ours"])
+    monkeypatch.setattr("bisaddle.cli.solving.build", lambda *_, **__: {}["ours"])
     assert isinstance(bisaddle("solve", "model.py:plain").exception, KeyError)
 
 

@@ -19,6 +19,7 @@ LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -
 # A layer is a module or a subpackage directly under bisaddle/.
 ALLOWED = {
     "lazy": set(),
+    "spelling": set(),
     "trees": set(),
     "programs": set(),
     "showing": set(),
@@ -34,7 +35,7 @@ ALLOWED = {
     "auditing": {"programs", "sets", "problem"},
     "apps": {"lazy", "trees", "sets", "problem"},
     # rows for apps, never a problem: "apps.multitask" generates the synthetic ones
-    "datasets": {"apps"},
+    "datasets": {"apps", "spelling"},
     # what is made of finished runs: words, figures, a page; from columns and records, so that a Result can plot itself
     "report": {"trees"},
 }

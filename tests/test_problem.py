@@ -43,5 +43,5 @@ def test_arguments_in_another_order_or_number_are_refused(upper):
 
 
 def test_a_problem_needs_a_set_for_x():
-    with pytest.raises(ValueError, match="x_set must be a set of bisaddle.sets, given NoneType"):
+    with pytest.raises(ValueError, match="x_set is missing; give the set of x"):
         bs.Problem(lambda x: x)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from bisaddle.cli import screen
 from bisaddle.run import progress
-from bisaddle.run.progress import DELAY, PERIOD, Progress
+from bisaddle.run.progress import DELAY, PERIOD, Progress, text_bar
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -56,10 +56,10 @@ def plain(text):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-def drawn(line, width=80, encoding="utf-8"):
+def drawn(line, width=80, encoding="utf-8", colours="256"):
     """The line as a terminal of this width shows it."""
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    Console(file=file, width=width, force_terminal=True, color_system="256", legacy_windows=False).print(line)
+    Console(file=file, width=width, force_terminal=True, color_system=colours, legacy_windows=False).print(line)
     file.flush()
     return plain(file.buffer.getvalue().decode()).removesuffix("\n")
 
@@ -132,7 +132,7 @@ def test_without_a_terminal_there_is_a_line_only_when_asked_for(capsys):
         bar.compiling(None)
         bar.show(20, 1e-3)
         bar.show(50, 1e-5)
-    assert re.fullmatch("Adaptive  ━+  50/50  0:00:00  gap 1.00e-05\n", capsys.readouterr().err)
+    assert capsys.readouterr().err == f"Adaptive  [{'#' * 20}]  50/50  0:00:00  gap 1.00e-05\n"
 
 
 def test_without_rich_only_those_who_ask_for_it_are_told(terminal, monkeypatch):
@@ -173,7 +173,38 @@ def test_it_is_one_line_at_every_width(width):
 def test_a_terminal_without_unicode_gets_letters_and_strokes():
     bar = Progress(False, "GDA", 10)
     bar.show(3, float("nan"))
-    assert re.match(r"[-\\|/] GDA  -+.* 3/10  0:00:00  gap nan", drawn(bar, encoding="ascii"))
+    assert re.match(r"[-\\|/] GDA  \[#+\.+\]   3/10  0:00:00  gap nan", drawn(bar, encoding="ascii"))
+
+
+def test_without_colours_the_bar_shows_what_is_left_too():
+    bar = Progress(False, "GDA", 10)
+    for k, done in ((0, 0), (5, 19), (10, 38)):
+        bar.show(k, 1e-3)
+        shown = drawn(bar, colours=None)
+        assert f"[{'#' * done}{'.' * (38 - done)}]" in shown and len(shown) <= 80
+    assert text_bar(float("nan"), 6) == "[....]" and text_bar(2.0, 6) == "[####]"
+
+
+def test_a_dumb_terminal_and_a_file_get_a_line_every_ten_seconds(terminal, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LOG_PERIOD", 0.2)
+    assert progress.LOG_PERIOD == 0.2
+
+    def logged(line):
+        with line as bar:
+            bar.show(*((50, 1e-5) if isinstance(bar, Progress) else (0.5, "GDA step 5", 1e-5)))
+            time.sleep(0.5)
+
+    logged(screen.Progress("compiling"))
+    lines = capsys.readouterr().err.splitlines()
+    assert 1 <= len(lines) <= 3 and lines[0] == f"GDA step 5  [{'#' * 10}{'.' * 10}]   50%  0:00 left  gap 1.0e-05"
+    logged(Progress(None, "Adaptive", 100))  # the library writes into no file that it was not asked to
+    logged(screen.Progress("compiling", quiet=True))
+    assert capsys.readouterr().err == ""
+    written = terminal()
+    monkeypatch.setenv("TERM", "dumb")
+    logged(Progress(None, "Adaptive", 100))
+    text = written()
+    assert "\x1b" not in text and f"Adaptive  [{'#' * 10}{'.' * 10}]   50/100" in text and threads() == []
 
 
 def test_the_commands_show_a_clock_while_they_compile_then_what_is_left(monkeypatch):

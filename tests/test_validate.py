@@ -61,7 +61,7 @@ MISTAKES = {
     "no y": ({}, {"y": None}, "the problem has a y_set, so the point needs a y, given None"),
     "theta without lower level": ({"lower": None}, {}, "the problem has lower=None but the point has a theta"),
     "y without max player": ({"y_set": None}, {}, "the problem has y_set=None but the point has a y"),
-    "x of another structure": ({}, {"x": jnp.zeros(3)}, "x does not fit x_set: Product has structure .* given"),
+    "x of another structure": ({}, {"x": jnp.zeros(3)}, "x does not fit x_set: Product has the parts .* given"),
     "x with another key": ({}, {"x": {"x": jnp.zeros(3), "la": jnp.zeros(3)}}, "x does not fit x_set: Product"),
     "x of another shape": (
         {},
@@ -86,7 +86,7 @@ MISTAKES = {
     "text in data": (
         {"data": {"weight": 2.0, "name": "task"}},
         {},
-        r"data\['name'\] must be an array or a number, given str; keep the rest in closures",
+        r"data\['name'\] must be an array or a number, given str; use arrays here, and keep the rest in closures",
     ),
     "vector upper": (
         {"upper": lambda x, theta, y, data: theta},
@@ -104,7 +104,7 @@ MISTAKES = {
     "lower that branches on values": (
         {"lower": lambda x, theta, data: jnp.sum(theta) if theta[0] > 0 else 0.0},
         {},
-        "failed on .*TracerBoolConversionError",
+        "failed on .*use jnp.where",
     ),
     "f_theta of another shape": (
         _derivatives(f_theta=lambda x, theta, y, data: theta[:2]),
@@ -270,9 +270,9 @@ def test_neither_a_problem_nor_a_point_is_refused_by_type(unchecked_types):
         ({"upper": None}, r"upper must be a function f\(x, theta, y, data\), given NoneType"),
         ({"upper": 3.0}, "upper must be a function .* given float"),
         ({"lower": 3.0}, "lower must be a function .* given float; use None for a saddle problem"),
-        ({"x_set": None}, "x_set must be a set of bisaddle.sets, given NoneType"),
+        ({"x_set": None}, "x_set is missing; give the set of x"),
         ({"x_set": {"x": bs.sets.Simplex()}}, "x_set must be a set of bisaddle.sets, given dict"),
-        ({"y_set": "simplex"}, "y_set must be a set of bisaddle.sets, given str; use None for a bilevel problem"),
+        ({"y_set": "simplex"}, "y_set must be a set of bisaddle.sets, given str; leave it out for a bilevel problem"),
         ({"constants": {"mu_g": 1.0}}, "constants must be a bisaddle.Constants, given dict"),
         ({"derivatives": _upper}, "derivatives must be a bisaddle.Derivatives, given"),
     ],

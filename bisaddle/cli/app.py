@@ -1,6 +1,7 @@
 """The group of all commands. JAX and the library are imported inside the commands, so that help comes at once."""
 
 import sys
+from itertools import chain
 
 import click
 
@@ -14,8 +15,9 @@ from bisaddle.cli.solving import certify, solve
 
 EPILOG = """\b
 Exit codes: 0 certified or completed, 1 not converged, 2 usage, 3 data.
-Example: bisaddle reproduce --quick
-         bisaddle solve multitask houses.csv --task-column region --target price
+Example: bisaddle solve multitask flats.csv --task-column city --target rent
+         bisaddle solve model.py:problem --tol 1e-6
+         bisaddle reproduce --quick
 """
 
 
@@ -28,9 +30,16 @@ def app(traceback: bool) -> None:
     """Saddle-point problems with bilevel structure: solve, certify, and the paper's experiments.
 
     \b
-        min_{x in X} max_{y in Y} f(x, theta*(x), y),     theta*(x) = argmin_theta g(x, theta)
+        min_{x in X} max_{y in Y} f(x, theta*(x), y)
+        theta*(x) = argmin_theta g(x, theta)
     """
 
 
-for command in (reproduce, run, solve, resume, certify, report, data, methods, sets, info, completion):
+SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Your own problem": (solve, certify, resume),
+    "The paper's experiments, and your own": (reproduce, run, report),
+    "What there is": (methods, sets, data, info, completion),
+}
+for command in chain.from_iterable(SECTIONS.values()):
     app.add_command(command)
+app.sections = {title: tuple(str(command.name) for command in listed) for title, listed in SECTIONS.items()}

@@ -7,6 +7,8 @@ from typing import IO, Any
 
 import click
 
+from bisaddle.cli.helping import Ordered, broken
+
 COMPLETED, NOT_CONVERGED, USAGE, DATA = range(4)
 
 
@@ -19,7 +21,9 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # pyright: ignore[reportAttributeAccessIssue]
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {self.message}", err=True)
+        begin = "error: "
+        lines = broken(self.message, sys.stderr, begin).removeprefix(begin)
+        click.echo(click.style(begin, fg="red", bold=True) + lines, err=True)
 
 
 def code_of(error: BaseException) -> int | None:
@@ -40,7 +44,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
-class Commands(click.Group):
+class Commands(Ordered):
     """A group whose commands end with a message and an exit code, not with a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -1,13 +1,13 @@
 """bisaddle methods, sets, info: what there is."""
 
-import inspect
 import os
 from collections.abc import Callable, Sequence
 
 import click
 
-from bisaddle.cli import cache, screen
+from bisaddle.cli import cache, screen, sources
 from bisaddle.cli.options import json_option, named
+from bisaddle.methods.about import HEADS, words
 from bisaddle.report.files import machine, versions
 
 LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "jaxtyping")
@@ -24,14 +24,11 @@ def methods(name: str | None, as_json: bool) -> None:
     Example: bisaddle methods
              bisaddle methods MORBiT
     """
-    from bisaddle.methods.base import public_methods
-    from bisaddle.methods.catalogue import HEADS, words
-
     # all eight columns need a wide terminal; the equations are one command away
     kept = range(len(HEADS)) if screen.console().width >= 150 else (0, 1, 2, 3, 7)
     note = "bisaddle methods NAME shows a method's equations, needs and promises; keys: docs/references.bib."
-    row = lambda key, cls: (key, *words(cls.about))
-    _show("method", public_methods(), name, as_json, HEADS, row, kept, note)
+    row = lambda told: (told.name, *words(told.about))
+    _show("method", sources.methods(), name, as_json, HEADS, row, kept, note)
 
 
 @click.command()
@@ -44,18 +41,11 @@ def sets(name: str | None, as_json: bool) -> None:
     Example: bisaddle sets
              bisaddle sets KLBall
     """
-    from bisaddle import sets as library
-
-    known = {
-        key: value
-        for key, value in vars(library).items()
-        if inspect.isclass(value) and issubclass(value, library.ConvexSet) and value is not library.ConvexSet
-    }
     note = "bisaddle sets NAME describes a set and the cost of its oracles."
-    _show("set", known, name, as_json, ("set", "projection", "LMO", "points"), _set_row, range(4), note)
+    _show("set", sources.sets(), name, as_json, ("set", "projection", "LMO", "points"), _set_row, range(4), note)
 
 
-@click.command()
+@click.command(short_help="Show versions, devices, folders.")
 @json_option
 def info(as_json: bool) -> None:
     """Show versions, devices, precision, where data are looked for and compiled programs kept.
@@ -71,7 +61,7 @@ def info(as_json: bool) -> None:
         **versions("bisaddle", "python", *LIBRARIES, *OPTIONAL),
         "platform": f"{machine()}, {os.cpu_count()} CPUs",
         "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()],
-        "precision": "float64, chosen by the command line; --precision 32 for float32",
+        "precision": "float64, chosen by the command line; `solve --precision 32` for float32",
         "data folders": [str(folder) for folder in datasets.folders()],
         "compile cache": cache.words(),
     }
@@ -84,17 +74,17 @@ def info(as_json: bool) -> None:
 
 def _show(
     what: str,
-    known: dict[str, type],
+    known: dict[str, sources.Told],
     name: str | None,
     as_json: bool,
     heads: Sequence[str],
-    row: Callable[[str, type], Sequence[str]],
+    row: Callable[[sources.Told], Sequence[str]],
     kept: Sequence[int],
     note: str,
 ) -> None:
     """The docstring of the one that is named; else a table of all, with the columns kept."""
     if name is None:
-        rows = [row(key, cls) for key, cls in known.items()]
+        rows = [row(told) for told in known.values()]
         if as_json:
             screen.show_json([dict(zip(heads, cells, strict=True)) for cells in rows])
             return
@@ -102,15 +92,14 @@ def _show(
         screen.note(note)
         return
     found = named(what, name, known, "NAME")
-    text = inspect.cleandoc(known[found].__doc__ or "")
     if as_json:
-        screen.show_json({what: found, "text": text})
+        screen.show_json({what: found, "text": known[found].text})
     else:
-        click.echo(f"{found}\n\n{text}")
+        click.echo(f"{found}\n\n{known[found].text}")
 
 
-def _set_row(name: str, cls: type) -> tuple[str, str, str, str]:
+def _set_row(told: sources.Told) -> tuple[str, str, str, str]:
     """The set-builder form is the first paragraph of the docstring, the oracles are named after it."""
-    formula, _, rest = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")
+    formula, _, rest = told.text.partition("\n\n")
     projection = "yes" if "project:" in rest else "prox" if "prox:" in rest else "no"
-    return name, projection, "yes" if "lmo:" in rest else "no", " ".join(formula.split())
+    return told.name, projection, "yes" if "lmo:" in rest else "no", " ".join(formula.split())

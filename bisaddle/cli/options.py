@@ -9,10 +9,13 @@ from typing import Any
 import click
 
 from bisaddle.cli import cache
+from bisaddle.spelling import did_you_mean
 
 
 class FiniteRange(click.FloatRange):
     """A range without NaN and infinity, which click lets pass."""
+
+    name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found = super().convert(value, param, ctx)
@@ -91,7 +94,9 @@ def named(what: str, name: str, known: Iterable[str], option: str) -> str:
     """The one of the known names that is meant, small letters or not."""
     found = next((key for key in known if key.lower() == name.lower()), None)
     if found is None:
-        raise click.BadParameter(f"no {what} is called {name!r}; there are {', '.join(known)}", param_hint=option)
+        near = did_you_mean(name, known)
+        rest = f"`bisaddle {what}s` lists all" if near else f"There are {', '.join(known)}"
+        raise click.BadParameter(f"no {what} is called {name!r}; {near}{rest}", param_hint=option)
     return found
 
 

@@ -17,12 +17,12 @@ from bisaddle.cli.errors import DATA, USAGE, Failure, one_line
 
 
 class Built(NamedTuple):
-    """words: what the problem is. tasks: their names, where it has tasks."""
+    """words: what the problem is. rows: the data set that it is made of, if it is."""
 
     problem: Any
     start: Any
     words: str
-    tasks: tuple[str, ...] = ()
+    rows: Any = None
 
 
 def function_specification(reference: str, seed: int | None) -> dict[str, Any]:
@@ -43,15 +43,35 @@ def function_specification(reference: str, seed: int | None) -> dict[str, Any]:
     return place | {"module": module}
 
 
-def build(specification: dict[str, Any], beside: Sequence[Path] = ()) -> tuple[Built, dict[str, Any]]:
+def build(specification: dict[str, Any], beside: Sequence[Path] = (), rows: Any = None) -> tuple[Built, dict[str, Any]]:
     """The problem, and the specification with what was found on the way (checksums).
 
-    beside: folders in which a file that is no longer at its place is looked for.
+    beside: folders in which a file that is no longer at its place is looked for. rows: what `rows_of` has read.
     """
     kind = specification.get("kind")
     if kind not in ("multitask", "function"):
         raise Failure(f"a problem of kind {kind!r} is given; multitask or function is needed", USAGE)
-    return (_multitask if kind == "multitask" else _function)(specification, beside)
+    if kind == "multitask":
+        return _multitask(specification, rows or rows_of(specification, beside))
+    return _function(specification, beside)
+
+
+def rows_of(given: dict[str, Any], beside: Sequence[Path] = ()) -> Any:
+    """The data set of a CSV file, read and checked; None for a function. Needs no JAX."""
+    if given.get("kind") != "multitask":
+        return None
+    from bisaddle import datasets
+
+    file = _found(Path(given["file"]), beside)
+    chosen = {name: given[name] for name in ("features", "train", "standardize", "seed")}
+    rows = datasets.from_csv(file, given["target"], given["task_column"], **chosen)
+    sha256 = rows.config["files"][file.name]
+    if given.get("sha256") not in (None, sha256):
+        raise datasets.ChecksumError(
+            f"{file} is not the file that the result was computed from: sha256 {sha256} found, {given['sha256']} "
+            "needed; put the old file beside the result, or solve again"
+        )
+    return rows
 
 
 def trusted(specification: dict[str, Any], named: str | None, beside: Sequence[Path] = ()) -> dict[str, Any]:
@@ -94,24 +114,14 @@ def _module_file(module: str, folder: str) -> Path | None:
     return Path(origin) if origin is not None and Path(origin).is_file() else None
 
 
-def _multitask(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, dict[str, Any]]:
-    from bisaddle import datasets
+def _multitask(given: dict[str, Any], rows: Any) -> tuple[Built, dict[str, Any]]:
     from bisaddle.apps import multitask
 
-    file = _found(Path(given["file"]), beside)
-    chosen = {name: given[name] for name in ("features", "train", "standardize", "seed")}
-    data = datasets.from_csv(file, given["target"], given["task_column"], **chosen)
-    sha256 = data.config["files"][file.name]
-    if given.get("sha256") not in (None, sha256):
-        raise datasets.ChecksumError(
-            f"{file} is not the file that the result was computed from: sha256 {sha256} found, {given['sha256']} "
-            "needed; put the old file beside the result, or solve again"
-        )
     sizes = {name: given[name] for name in ("radius", "ridge", "divergence")}
-    problem, start = multitask.regression(list(data.tasks), **sizes)
-    words = f"robust multi-task regression, {data.label}: {len(data.tasks)} tasks, {data.config['rows']} rows, "
-    words += f"{len(data.features)} features"
-    return Built(problem, start, words, data.task_names), given | {"sha256": sha256}
+    problem, start = multitask.regression(list(rows.tasks), **sizes)
+    words = f"robust multi-task regression, {rows.label}: {len(rows.tasks)} tasks, {rows.config['rows']} rows, "
+    words += f"{len(rows.features)} features"
+    return Built(problem, start, words, rows), given | {"sha256": rows.config["files"][Path(given["file"]).name]}
 
 
 def _function(given: dict[str, Any], beside: Sequence[Path]) -> tuple[Built, dict[str, Any]]:

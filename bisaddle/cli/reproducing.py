@@ -22,6 +22,7 @@ from bisaddle.cli.options import (
 )
 from bisaddle.report.style import DATASETS, FIGURES
 from bisaddle.run.interrupts import Interrupt, noted
+from bisaddle.spelling import did_you_mean
 
 RESULTS = Path("results")
 # an experiment, and the arguments of its run
@@ -50,7 +51,7 @@ def with_options(command: Any) -> Any:
     return command
 
 
-@click.command()
+@click.command(short_help="Run the experiments of the paper.")
 @click.argument("figure", type=click.Choice([*FIGURES, "all"]), default="all")
 @click.option("--dataset", "datasets", multiple=True, type=click.Choice(DATASETS), help="Only this data set; repeat.")
 @option("--out", click.Path(path_type=Path, file_okay=False), RESULTS, "Folder to write to.")
@@ -63,11 +64,12 @@ def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any)
 
     \b
     Example: bisaddle reproduce --quick
-             bisaddle reproduce fig1 --dataset mtl --seed 0 --nu opf=0.1 --nu fp=1 --nu morbit=215.44 --out fig1
+             bisaddle reproduce fig1 --dataset mtl --nu opf=0.1 --out fig1
     """
-    from bisaddle import experiments
+    with screen.Progress("loading JAX", quiet=options["as_json"]):
+        from bisaddle import experiments
 
-    chosen = [experiments.read(name) for name in experiments.names()]
+        chosen = [experiments.read(name) for name in experiments.names()]
     if figure != "all":
         chosen = [experiment for experiment in chosen if experiment.figure == figure]
     elif options["quick"] and not (options["nus"] or options["methods"]):
@@ -89,7 +91,7 @@ def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any)
         raise Failure(f"completed, but without {', '.join(missing)}", DATA)
 
 
-@click.command()
+@click.command(short_help="Run one experiment, of yours or by its name.")
 @click.argument("file", metavar="FILE.toml")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder to write to. [default: results/NAME]"
@@ -102,7 +104,10 @@ def run(file: str, out: Path | None, **options: Any) -> None:
     Example: bisaddle run comparison.toml --out comparison
              bisaddle run exp1_synthetic --quick
     """
-    from bisaddle import experiments
+    own, ending, _ = file.rpartition(".toml")
+    if ending and not Path(own + ending).expanduser().is_file():
+        raise Failure(f"{own}{ending} is not there; a TOML file is needed, or the name of a bundled experiment", USAGE)
+    from bisaddle import experiments  # with JAX
 
     experiment = experiments.read(file)
     there = list(dict.fromkeys(case.dataset["name"] for case in experiment.cases))
@@ -111,7 +116,7 @@ def run(file: str, out: Path | None, **options: Any) -> None:
         raise click.exceptions.Exit(NOT_CONVERGED)
 
 
-@click.command()
+@click.command(short_help="Make one page of results.")
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @option("--html", click.Path(path_type=Path, dir_okay=False), "report.html", "The page.")
 @click.option("--figures", type=click.Path(path_type=Path, file_okay=False), help="Folder for PNG and PDF figures.")
@@ -122,7 +127,7 @@ def report(results: tuple[Path, ...], html: Path, figures: Path | None, title: s
 
     \b
     Example: bisaddle report results --html page.html
-             bisaddle report mine/results.json theirs/results.json --html both.html --figures figures
+             bisaddle report mine/results.json theirs --html both.html
     """
     from bisaddle import experiments, report as reports
     from bisaddle.experiments.store import sensitivity_in
@@ -254,7 +259,8 @@ def _jobs(chosen: list, datasets: list[str], options: dict[str, Any]) -> list[Jo
     known = list(dict.fromkeys(spec.key for experiment in chosen for spec in experiment.methods))
     unknown = [key for key in keys if key not in known]
     if unknown:
-        raise Failure(f"no method here is called {', '.join(unknown)}; there are {', '.join(known)}", USAGE)
+        near = "".join(did_you_mean(key, known) for key in unknown)
+        raise Failure(f"no method here is called {', '.join(unknown)}; {near}There are {', '.join(known)}", USAGE)
     common = {key: options[key] for key in ("quick", "steps", "data_dir")} | {"seeds": options["seeds"] or None}
     jobs = []
     for experiment in chosen:

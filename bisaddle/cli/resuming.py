@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from bisaddle.cli import outputs
+from bisaddle.cli.answer import Clock
 from bisaddle.cli.errors import DATA, Failure
 from bisaddle.cli.options import (
     checkpoint_every_option,
@@ -25,7 +26,7 @@ from bisaddle.cli.stepping import method_named
 NEEDED = {"tol": float, "max_steps": int, "method": str, "steps": list, "nu": float | None, "precision": int}
 
 
-@click.command()
+@click.command(short_help="Go on with a run of `solve --checkpoint`.")
 @click.argument("checkpoint", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--max-steps", type=click.IntRange(1, 2**31 - 1), help="Steps at most. [default: as it was]")
 @max_seconds_option
@@ -44,9 +45,12 @@ def resume(checkpoint: Path, problem: str | None, data_dir: Path | None, **optio
     \b
     Example: bisaddle resume run.ckpt --out result.json
     """
+    clock = Clock()
+    if not checkpoint.is_file():
+        raise Failure(f"{checkpoint} cannot be read; a file of `solve --checkpoint` is needed", DATA)
+    outputs.check(options["out"], checkpoint)
     from bisaddle.run.solve import resume as resumed
 
-    outputs.check(options["out"], checkpoint)
     specification, settings = _noted(checkpoint)
     bits = settings["precision"]
     with precision_of(bits):
@@ -57,9 +61,10 @@ def resume(checkpoint: Path, problem: str | None, data_dir: Path | None, **optio
         limits = {key: options[key] for key in ("max_steps", "max_seconds", "checkpoint_every")}
         options |= {"tol": tol, "checkpoint": checkpoint, "precision": bits}
         options["max_steps"] = options["max_steps"] or settings["max_steps"]
+        clock.start()
         result = watched(partial(resumed, checkpoint, built.problem, method, **limits), built, method, options)
         settings |= {key: options[key] for key in ("max_steps", "max_seconds")}
-        leave(result, built, specification, settings, options)
+        leave(result, built, specification, settings, options, clock)
 
 
 def _noted(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,11 +1,13 @@
 """What the terminal shows: tables, numbers, progress with the gap and the time left. Notes go to stderr."""
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
+from bisaddle.cli.helping import broken
 from bisaddle.run.progress import Line, Words
 
 
@@ -17,7 +19,12 @@ def console() -> Any:
 
 def note(text: str) -> None:
     """A remark beside the output; never on stdout, which --json keeps for itself."""
-    click.echo(text, err=True)
+    click.echo(broken(text, sys.stderr), err=True)
+
+
+def say(text: str, begin: str = "") -> None:
+    """Sentences on stdout; begin: a word in front of them."""
+    click.echo(broken(text, sys.stdout, begin))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, right: int = 1) -> None:
@@ -46,13 +53,13 @@ def show_json(document: Any) -> None:
 
 
 class Progress(Line):
-    """with Progress(text, quiet) as bar: bar.show(fraction, text, gap). A line where stderr is a terminal.
+    """with Progress(text, quiet) as bar: bar.show(fraction, text, gap). A line where stderr is a terminal, else a log.
 
     quiet: none at all. The time left is what the time so far and the fraction done say.
     """
 
     def __init__(self, text: str, quiet: bool = False):
-        super().__init__(False if quiet else None)
+        super().__init__(False if quiet else None, logs=True)
         self.text, self.gap, self.fraction, self.first = text, None, None, 0.0
 
     def show(self, fraction: float, text: str, gap: float | None = None) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
-from bisaddle.cli import documents, outputs, screen
+from bisaddle.cli import documents, outputs, screen, sources
+from bisaddle.cli.answer import WORDS, Clock, exact, show
 from bisaddle.cli.errors import NOT_CONVERGED
+from bisaddle.cli.helping import Sectioned
 from bisaddle.cli.options import (
     FiniteRange,
     above_zero,
@@ -18,6 +20,7 @@ from bisaddle.cli.options import (
     compile_cache_option,
     json_option,
     max_seconds_option,
+    named,
     option,
     out_options,
     precision_of,
@@ -25,7 +28,7 @@ from bisaddle.cli.options import (
     problem_option,
     seed_range,
 )
-from bisaddle.cli.problems import Built, build, function_specification, trusted
+from bisaddle.cli.problems import Built, build, function_specification, rows_of, trusted
 from bisaddle.cli.stepping import method_named
 from bisaddle.report.files import finite
 from bisaddle.report.sentences import certificate_document, certificate_sentence
@@ -33,23 +36,30 @@ from bisaddle.report.sentences import certificate_document, certificate_sentence
 PARTIAL = Path("bisaddle-partial.json")
 TOL = 1e-4
 STANDARDIZE = {"both": ("features", "targets"), "features": ("features",), "targets": ("targets",), "none": ()}
+# headings in the help, by the first option under each
+SECTIONS = {
+    "Of multitask": "task_column",
+    "Method": "method",
+    "When it ends": "tol",
+    "How it runs": "starts",
+    "What is kept": "out",
+    "Others": "as_json",
+}
 # options that only `multitask` knows
 APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergence", "train", "standardize")
 
 
-@click.command()
+@click.command(cls=Sectioned, sections=SECTIONS)
 @click.argument("problem")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--task-column", metavar="NAME", help="multitask: the column whose values are the tasks.")
-@click.option("--target", metavar="NAME", help="multitask: the column to predict.")
-@click.option(
-    "--feature", multiple=True, metavar="NAME", help="multitask: a column to use; repeat. [default: all others]"
-)
-@option("--radius", above_zero, 5.0, "multitask: |x|_1 <= radius (Q).")
-@option("--ridge", above_zero, 0.1, "multitask: ridge of the lower level (rho).")
-@option("--divergence", FiniteRange(min=0), 0.0, "multitask: pull to equal weights.")
-@option("--train", FiniteRange(0, 1), 0.75, "multitask: fraction of training rows.")
-@option("--standardize", click.Choice(list(STANDARDIZE)), "both", "multitask: what to scale.")
+@click.option("--task-column", metavar="NAME", help="The column whose values are the tasks.")
+@click.option("--target", metavar="NAME", help="The column to predict.")
+@click.option("--feature", multiple=True, metavar="NAME", help="A column to use; repeat. [default: all others]")
+@option("--radius", above_zero, 5.0, "|x|_1 <= radius (Q).")
+@option("--ridge", above_zero, 0.1, "Ridge of the lower level (rho).")
+@option("--divergence", FiniteRange(min=0), 0.0, "Pull to equal weights.")
+@option("--train", FiniteRange(0, 1), 0.75, "Fraction of training rows.")
+@option("--standardize", click.Choice(list(STANDARDIZE)), "both", "What to scale.")
 @click.option("--method", metavar="NAME", help="See `bisaddle methods`. [default: Adaptive, nothing to tune]")
 @click.option(
     "--step", multiple=True, metavar="NAME=NUMBER", help="A step size of the method, such as gamma=0.1; repeat."
@@ -90,23 +100,30 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
 
     \b
     PROBLEM is one of
-      multitask FILE.csv          robust multi-task regression, a task for each value of a column
-      model.py:function           a Python function that returns (problem, start)
-      package.module:function     likewise, from an importable module
+      multitask FILE.csv         robust multi-task regression, a task for each
+                                 value of a column
+      model.py:function          a Python function that returns (problem, start)
+      package.module:function    likewise, from an importable module
 
     \b
-    Example: bisaddle solve multitask houses.csv --task-column region --target price --out result.json
-             bisaddle solve model.py:problem --tol 1e-6 --json
+    Example: bisaddle solve multitask flats.csv --task-column city --target rent
+             bisaddle solve model.py:problem --tol 1e-6 --out result.json
     """
+    clock = Clock()
     outputs.check(options["out"], options["checkpoint"])
+    if options["method"] is not None:
+        named("method", options["method"], sources.methods(), "--method")
     specification = _specification(ctx, problem, file, options)
-    import jax  # not before: what is wrong with the arguments is told without the wait for it
+    rows = rows_of(specification)
+    # not before: what is wrong with the arguments is told without the wait for it
+    with screen.Progress("loading JAX", quiet=options["as_json"]):
+        import jax
 
-    from bisaddle.run.solve import solve as solved
-    from bisaddle.run.starts import start_points
+        from bisaddle.run.solve import solve as solved
+        from bisaddle.run.starts import start_points
 
     with precision_of(options["precision"]):
-        built, specification = build(specification)
+        built, specification = build(specification, rows=rows)
         chosen = (options[key] for key in ("tol", "max_steps", "step", "nu"))
         method = method_named(options["method"], built.problem, built.start, *chosen)
         settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu", "starts")}
@@ -119,17 +136,20 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
             start = start_points(built.problem, start, options["starts"], jax.random.key(options["seed"] or 0))
         if options["checkpoint"] is not None:
             limits["checkpoint"] = new_checkpoints(specification, settings, options)
+        clock.start()
         result = watched(partial(solved, built.problem, start, method, **limits), built, method, options)
-        leave(result, built, specification, settings | {"tol": result.tol, "scale": result.scale}, options)
+        leave(result, built, specification, settings | {"tol": result.tol, "scale": result.scale}, options, clock)
 
 
-def leave(result: Any, built: Built, specification: dict[str, Any], settings: dict[str, Any], options: Any) -> None:
+def leave(
+    result: Any, built: Built, specification: dict[str, Any], settings: dict[str, Any], options: Any, clock: Clock
+) -> None:
     """What a solve leaves behind: on the screen, in --out, and as an exit code."""
     document = documents.result_document(result, specification, settings)
     if options["as_json"]:
         screen.show_json(document)
     else:
-        _show(built, result, document)
+        show(built, result, document, options, clock)
     interrupted = document["partial"]
     path = options["out"] or (PARTIAL if interrupted else None)
     if path is not None:
@@ -143,7 +163,7 @@ def leave(result: Any, built: Built, specification: dict[str, Any], settings: di
         raise click.exceptions.Exit(NOT_CONVERGED)
 
 
-@click.command()
+@click.command(short_help="Check a result of `solve --out` again.")
 @click.argument("result", type=click.Path(path_type=Path))
 @option("--tol", above_zero, TOL, "The gap to be met, whatever the result says of its own.")
 @option("--sigma", above_zero, 1.0, "Step size in y inside the gap.")
@@ -173,10 +193,10 @@ def certify(
     \b
     Example: bisaddle certify result.json
     """
-    from bisaddle.certificate.certifier import certify as certified
+    document = documents.load(result)
+    from bisaddle.certificate.certifier import certify as certified  # not before there is something to certify
     from bisaddle.problem import Point
 
-    document = documents.load(result)
     old = document["certificate"]
     with precision_of(64):
         folders = [result.absolute().parent, *([data_dir] if data_dir else [])]
@@ -203,9 +223,9 @@ def certify(
         screen.show_json(shown)
     else:
         click.echo(f"{built.words}; float64")
-        rows = [(words, _exact(old.get(name)), _exact(new[name])) for name, words in WORDS.items()]
+        rows = [(words, exact(old.get(name)), exact(new[name])) for name, words in WORDS.items()]
         screen.table(("", "recorded", "computed again"), rows)
-        click.echo(sentence)
+        screen.say(sentence)
         ours = f"measure {fresh.measure}, sigma = {sigma:g}, tau = {tau:g}"
         theirs = f"measure {old['measure']}, sigma = {old['sigma']:g}, tau = {old['tau']:g}"
         click.echo(f"Gap here: {ours}. The file claims: {theirs}, tol = {claimed:g}.")
@@ -217,18 +237,6 @@ def certify(
             click.echo(f"{second}\nThe audit {'agrees' if agrees else 'does NOT agree'} that it is at most {tol:g}.")
     if not (within and agrees):
         raise click.exceptions.Exit(NOT_CONVERGED)
-
-
-WORDS = {
-    "gap": "gap",
-    "x_gap": "  its x part",
-    "y_gap": "  its y part",
-    "error_bound": "  its error bound",
-    "value": "value",
-    "worst_value": "worst value over Y",
-    "lower_error": "distance to theta*(x)",
-    "violation": "distance to X and Y",
-}
 
 
 def _audited(built: Built, point: Any, settings: dict[str, Any]) -> Any:
@@ -282,7 +290,8 @@ def watched(run: Callable[..., Any], built: Built, method: Any, options: dict[st
     """run(callback=...), with a line on the screen that says how far it is."""
     tol, max_steps, max_seconds = options["tol"], options["max_steps"], options["max_seconds"]
     if not options["as_json"]:
-        click.echo(f"{built.words}\n{method.name}, float{options['precision']}, until the gap is at most {tol:g}")
+        screen.say(built.words)
+        click.echo(f"{method.name}, float{options['precision']}, until the gap is at most {tol:g}")
     begin, first = time.perf_counter(), []
 
     def fraction(record: Any) -> float:
@@ -302,36 +311,3 @@ def watched(run: Callable[..., Any], built: Built, method: Any, options: dict[st
             bar.show(fraction(record), f"{method.name} step {record.k}", float(record.certificate.gap))
 
         return run(callback=look, progress=False)
-
-
-def _show(built: Built, result: Any, document: dict[str, Any]) -> None:
-    certificate = document["certificate"]
-    click.echo(f"{result.status} after {result.steps} steps and {result.seconds:.2f} s: {result.status.advice}")
-    if result.reason and result.reason != result.certificate.refutation:  # which the sentence below says
-        click.echo(f"{result.reason}.")
-    screen.table(("", "certificate"), [(words, _exact(certificate[name])) for name, words in WORDS.items()])
-    if document["starts"]:
-        rows = []
-        for i, start in enumerate(document["starts"], 1):
-            note = " (degenerate)" if start["degenerate"] else ""
-            rows.append((str(i), start["status"], _exact(start["gap"]), _exact(start["worst_value"]) + note))
-        screen.table(("start", "status", "gap", "worst value over Y"), rows)
-    if built.tasks:
-        screen.table(("task", "weight", "own share lam", "validation loss"), _task_rows(built, result))
-    click.echo(certificate_sentence(certificate))
-
-
-def _task_rows(built: Built, result: Any) -> list[tuple[str, ...]]:
-    from bisaddle import oracle
-
-    x, y = result.point.x, result.point.y
-    slope = oracle.upper_gradients(built.problem, x, result.certificate.theta, y)[2]
-    losses = slope + built.problem.data.divergence * (y.size * y - 1)  # f_y without the pull to equal weights
-    columns = zip(built.tasks, y, x["lam"], losses, strict=True)
-    return [(name, *(f"{float(value):.4f}" for value in values)) for name, *values in columns]
-
-
-def _exact(value: float | None) -> str:
-    if value is None or value == 0:
-        return "-" if value is None else "0"
-    return f"{value:.6g}" if abs(value) >= 1e-3 else f"{value:.3e}"

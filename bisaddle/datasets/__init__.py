@@ -26,6 +26,7 @@ from bisaddle.datasets.read import columns as _columns
 from bisaddle.datasets.record import Choices as _Choices, Dataset as Dataset
 from bisaddle.datasets.synthetic import synthetic as _synthetic
 from bisaddle.datasets.table import from_csv as from_csv
+from bisaddle.spelling import did_you_mean
 
 _LOADERS: dict[str, Callable[..., Dataset]] = {
     "synthetic": _synthetic,
@@ -103,5 +104,6 @@ def _check(alternatives: tuple[Source, ...], directory: str | os.PathLike | None
 
 def _known(name: str) -> str:
     if name not in _LOADERS:
-        raise ValueError(f"no data set is called {name!r}; there are {', '.join(_LOADERS)}")
+        near = did_you_mean(name, _LOADERS) if isinstance(name, str) else ""
+        raise ValueError(f"no data set is called {name!r}; {near}There are {', '.join(_LOADERS)}")
     return name

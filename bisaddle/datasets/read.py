@@ -8,6 +8,7 @@ import numpy as np
 
 from bisaddle.datasets.errors import ContentError, TruncatedFileError
 from bisaddle.datasets.files import File
+from bisaddle.spelling import did_you_mean
 
 Column = list[str] | np.ndarray
 Columns = dict[str, Column]
@@ -92,7 +93,8 @@ def take(name: str, found: Columns, wanted: Iterable[str]) -> Columns:
     wanted = list(wanted)
     missing = [column for column in wanted if column not in found]
     if missing:
-        raise ContentError(f"{name} has no column {', '.join(missing)}; it has {_few(list(found))}")
+        near = "".join(did_you_mean(column, found) for column in missing)
+        raise ContentError(f"{name} has no column {', '.join(missing)}; {near}It has {_few(list(found))}")
     return {column: found[column] for column in wanted}
 
 

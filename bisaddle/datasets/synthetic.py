@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from bisaddle.apps import multitask
 from bisaddle.datasets.record import Choices, Dataset, Group, build
 
 MOST_NUMBERS = 10**9
@@ -22,6 +21,8 @@ def synthetic(choices: Choices, n: int = 5000, d: int = 100, noise: float = 0.1)
         raise ValueError(f"n d must be at most {MOST_NUMBERS:g} (numbers in memory), given n={n} and d={d}")
     if not (np.isfinite(noise) and noise >= 0):
         raise ValueError(f"noise must be finite and >= 0 (a standard deviation), given {noise}")
+    from bisaddle.apps import multitask  # with JAX, which the other data sets do without
+
     made = multitask.synthetic(n, d, tasks, noise, choices.seed)
     groups = [
         Group(f"task {i}", np.concatenate([A, V]), np.concatenate([b, c])) for i, (A, b, V, c) in enumerate(made, 1)

@@ -1,6 +1,5 @@
 """What a file may say: a value checked or refused, with the key, what was given and what is needed."""
 
-import difflib
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from bisaddle.experiments.errors import ExperimentError
 from bisaddle.report.files import read
 from bisaddle.report.schema import shortened
+from bisaddle.spelling import did_you_mean
 
 
 def content_of(path: Path, needed: str) -> bytes:
@@ -23,7 +23,10 @@ def content_of(path: Path, needed: str) -> bytes:
 
 def one_of(where: str, value: Any, allowed: Iterable[str]) -> str:
     if value not in (known := list(allowed)):
-        raise ExperimentError(f"{where} must be one of {', '.join(known)}, given {shortened(value)}")
+        near = did_you_mean(value, known) if isinstance(value, str) else ""
+        raise ExperimentError(
+            f"{where} must be one of {', '.join(known)}, given {shortened(value)}; {near}".rstrip("; ")
+        )
     return value
 
 
@@ -35,11 +38,6 @@ def only(where: str, table: dict[str, Any], allowed: Iterable[str]) -> None:
             raise ExperimentError(
                 f"{where}: unknown key {key!r}; {did_you_mean(key, known)}It may have {', '.join(known)}"
             )
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f"did you mean {near[0]}? " if near else ""
 
 
 def table(where: str, value: Any, kind: str = "") -> dict[str, Any]:

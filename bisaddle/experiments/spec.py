@@ -15,6 +15,7 @@ from bisaddle.experiments.multitask import Multitask
 from bisaddle.report.files import parsed_toml
 from bisaddle.report.schema import shortened
 from bisaddle.report.style import FIGURES
+from bisaddle.spelling import did_you_mean
 
 FILES = Path(__file__).parent / "files"
 APPLICATIONS = {"multitask": Multitask()}
@@ -108,7 +109,7 @@ def read(name_or_path: str | Path) -> Experiment:
     path, one = _place(_bundled().get(given, given))
     if path.suffix != ".toml" and not path.is_file():
         raise ExperimentError(
-            f"no experiment is called {given!r}; {checks.did_you_mean(given, names())}There are {', '.join(names())}, "
+            f"no experiment is called {given!r}; {did_you_mean(given, names())}There are {', '.join(names())}, "
             "or give the path of a TOML file"
         )
     found = checks.content_of(path, f"a TOML file is needed, or one of {', '.join(names())}")

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+from bisaddle.methods.about import EITHER as EITHER, About as About, place
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.validate import check_problem_at, require_oracle, require_positive, require_problem
 from bisaddle.problem import Point, Problem
@@ -20,21 +21,6 @@ from bisaddle.trees import Number
 
 # steps written out in the body of the compiled loop, measured in benchmarks/loop.py
 UNROLL = 2
-
-# x_oracle of a method that is content when each block of x_set has one of the two
-EITHER = "project or lmo"
-
-
-class About(NamedTuple):
-    """What a method is for and what it costs; bs.methods.table() and the docs page are made from it."""
-
-    problems: tuple[str, ...]  # of "bilevel saddle", "saddle", "bilevel"
-    x_oracle: str  # "project", "lmo", or EITHER
-    loops: str  # "single" or "double"
-    second_order: str  # second-order products a step, such as "1 HVP + 1 cross" or "none"
-    complexity: str  # with its measure, such as "eps^-4 to a gap of eps"
-    steps: str  # where its default step sizes come from
-    reference: str  # key of docs/references.bib
 
 
 class Counts(NamedTuple):
@@ -201,8 +187,7 @@ def public_methods() -> dict[str, type[Method]]:
 
     named = [getattr(methods, name) for name in dir(methods)]
     public = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Method) and kind is not Method]
-    order = lambda kind: (-len(kind.about.problems), kind.about.problems, kind.name.lower())
-    return {kind.name: kind for kind in sorted(public, key=order)}
+    return {kind.name: kind for kind in sorted(public, key=lambda kind: place(kind.name, kind.about))}
 
 
 def kind_of(problem: Problem) -> str:

@@ -5,10 +5,11 @@ from typing import Any
 from jaxtyping import PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.methods.about import BILEVEL
 from bisaddle.methods.base import Counts, State, unaliased
 from bisaddle.methods.momentum import RecursiveMethod, RecursiveState
 from bisaddle.methods.sampled import step_keys
-from bisaddle.methods.stepped import BILEVEL, SteppedMethod
+from bisaddle.methods.stepped import SteppedMethod
 from bisaddle.problem import Problem
 from bisaddle.schedules import Power
 

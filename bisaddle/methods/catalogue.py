@@ -2,10 +2,9 @@
 
 import dataclasses
 
-from bisaddle.methods.base import EITHER, About, able, public_methods
+from bisaddle.methods.about import HEADS, words
+from bisaddle.methods.base import able, public_methods
 from bisaddle.problem import Problem
-
-HEADS = ("method", "problems", "x by", "loops", "second order a step", "complexity", "default steps", "reference")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +27,3 @@ def table(problem: Problem | None = None) -> Table:
     """
     names = list(public_methods()) if problem is None else able(problem)
     return Table(tuple((name, *words(public_methods()[name].about)) for name in names))
-
-
-def words(about: About) -> tuple[str, ...]:
-    oracle = {"project": "projection", "lmo": "LMO", EITHER: "projection or LMO"}[about.x_oracle]
-    problems, _, *rest = about
-    return (", ".join(problems), oracle, *rest)

@@ -7,9 +7,10 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+from bisaddle.methods.about import SADDLE
 from bisaddle.methods.base import Counts, State, unaliased
 from bisaddle.methods.saddle import SaddleMethod, gradients, lipschitz, numbers_of
-from bisaddle.methods.stepped import SADDLE, ascend, descend
+from bisaddle.methods.stepped import ascend, descend
 from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import Power, Schedule, StepSizes
 from bisaddle.sets.base import Leaf, as_leaf, traced

@@ -11,9 +11,10 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.methods.about import BILEVEL, BILEVEL_SADDLE
 from bisaddle.methods.base import Counts, State, counter
 from bisaddle.methods.sampled import as_positive
-from bisaddle.methods.stepped import BILEVEL, BILEVEL_SADDLE, SteppedMethod, ascend, descend
+from bisaddle.methods.stepped import SteppedMethod, ascend, descend
 from bisaddle.problem import Problem
 from bisaddle.schedules import Power, Schedule, as_schedule
 from bisaddle.sets.base import Leaf

@@ -7,9 +7,10 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+from bisaddle.methods.about import SADDLE
 from bisaddle.methods.base import Counts, State, able, unaliased
 from bisaddle.methods.saddle import SaddleMethod, gradients, lipschitz, numbers_of
-from bisaddle.methods.stepped import SADDLE, ascend, descend
+from bisaddle.methods.stepped import ascend, descend
 from bisaddle.problem import Constants, Point, Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.sets.base import ConvexSet, Leaf, as_leaf, like, traced

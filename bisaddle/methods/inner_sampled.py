@@ -8,11 +8,12 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle import oracle, trees
+from bisaddle.methods.about import BILEVEL, SERIES
 from bisaddle.methods.base import Counts, State, counter
 from bisaddle.methods.double_loop import as_inner_steps, lower_descent, whole
 from bisaddle.methods.neumann import NeumannMethod, NeumannState
 from bisaddle.methods.sampled import SampledMethod, SampledState, step_keys
-from bisaddle.methods.stepped import BILEVEL, SERIES, descend
+from bisaddle.methods.stepped import descend
 from bisaddle.problem import Problem
 from bisaddle.schedules import Schedule
 

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.methods.about import BILEVEL
 from bisaddle.methods.base import Counts, State, counter, unaliased
 from bisaddle.methods.neumann import NeumannMethod, NeumannState
 from bisaddle.methods.sampled import SampledMethod, SampledState, as_rate, step_keys
-from bisaddle.methods.stepped import BILEVEL, descend
+from bisaddle.methods.stepped import descend
 from bisaddle.problem import Problem
 from bisaddle.schedules import Power, Schedule
 from bisaddle.trees import Number

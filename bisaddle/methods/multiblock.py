@@ -9,10 +9,11 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.methods.about import BILEVEL_SADDLE
 from bisaddle.methods.base import Counts, State
 from bisaddle.methods.double_loop import whole
 from bisaddle.methods.sampled import SampledMethod, SampledState, as_rate, step_keys
-from bisaddle.methods.stepped import BILEVEL_SADDLE, descend
+from bisaddle.methods.stepped import descend
 from bisaddle.problem import Point, Problem
 from bisaddle.schedules import Schedule
 

@@ -8,10 +8,11 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.methods.about import BILEVEL, BILEVEL_SADDLE
 from bisaddle.methods.base import Counts, State, unaliased
 from bisaddle.methods.double_loop import whole
 from bisaddle.methods.sampled import SampledMethod, SampledState, step_keys
-from bisaddle.methods.stepped import BILEVEL, BILEVEL_SADDLE, ascend, descend
+from bisaddle.methods.stepped import ascend, descend
 from bisaddle.problem import Problem
 from bisaddle.schedules import Power, Schedule, as_schedule
 

@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.methods.about import BILEVEL_SADDLE
 from bisaddle.methods.base import Counts, State, unaliased
 from bisaddle.methods.sampled import SampledMethod, SampledState, step_keys
-from bisaddle.methods.stepped import BILEVEL_SADDLE, ascend, descend
+from bisaddle.methods.stepped import ascend, descend
 from bisaddle.problem import Problem
 
 

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+from bisaddle.methods.about import SADDLE
 from bisaddle.methods.base import Counts, State
 from bisaddle.methods.descent_ascent import DescentAscent
 from bisaddle.methods.saddle import SaddleMethod, gradients, numbers_of
-from bisaddle.methods.stepped import SADDLE
 from bisaddle.problem import Constants, Problem
 from bisaddle.schedules import Power, StepSizes
 from bisaddle.sets.base import Leaf, positive

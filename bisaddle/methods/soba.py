@@ -9,10 +9,11 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle, trees
+from bisaddle.methods.about import BILEVEL
 from bisaddle.methods.base import Counts, S, State
 from bisaddle.methods.sampled import SampledMethod, SampledState, step_keys
 from bisaddle.methods.sampler import with_block
-from bisaddle.methods.stepped import BILEVEL, descend
+from bisaddle.methods.stepped import descend
 from bisaddle.problem import Problem
 from bisaddle.schedules import Power
 

@@ -5,16 +5,10 @@ from typing import Any, ClassVar, TypeVar
 from jaxtyping import PyTree
 
 from bisaddle import trees
-from bisaddle.methods.base import About, Counts, Method, S, check_default
+from bisaddle.methods.base import Counts, Method, S, check_default
 from bisaddle.problem import Problem
 from bisaddle.schedules import NAMES, StepSizes
 from bisaddle.trees import Number
-
-# what most methods of a kind have in common
-SADDLE = About(("saddle",), "project", "single", "none", complexity="", steps="", reference="")
-BILEVEL = SADDLE._replace(problems=("bilevel",), second_order="1 HVP + 1 cross")
-BILEVEL_SADDLE = BILEVEL._replace(problems=("bilevel saddle",))
-SERIES = "N - 1 HVPs + 1 cross, N about 9 kappa"
 
 M = TypeVar("M", bound="SteppedMethod")
 
@@ -37,7 +31,10 @@ class SteppedMethod(Method[S]):
 
     def __check_init__(self):
         if not isinstance(self.steps, StepSizes):
-            raise ValueError(f"{self.name} takes bs.StepSizes(...), given {type(self.steps).__name__}")
+            raise ValueError(
+                f"{self.name} takes bs.StepSizes(...), given {type(self.steps).__name__}; {self.name}.default(problem) "
+                "has those of its theory, and bs.methods.Adaptive() needs none"
+            )
         given = self.steps.given
         for group, optional in ((self.needs, False), (self.lower_needs, True), (self.ascent_needs, True)):
             lacking = [name for name in group if name not in given]

@@ -5,11 +5,12 @@ from typing import Any
 from jaxtyping import Array
 
 from bisaddle import oracle, trees
+from bisaddle.methods.about import BILEVEL, BILEVEL_SADDLE, SERIES
 from bisaddle.methods.base import Counts, State, counter
 from bisaddle.methods.neumann import NeumannMethod, NeumannState
 from bisaddle.methods.sampled import step_keys
 from bisaddle.methods.sampler import Sampler
-from bisaddle.methods.stepped import BILEVEL, BILEVEL_SADDLE, SERIES, ascend, descend
+from bisaddle.methods.stepped import ascend, descend
 from bisaddle.problem import Problem
 from bisaddle.schedules import StepSizes
 from bisaddle.sets.base import Leaf

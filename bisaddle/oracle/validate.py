@@ -4,6 +4,8 @@ import math
 import warnings
 from collections import Counter
 from inspect import unwrap
+from pathlib import Path
+from traceback import extract_tb
 from types import CellType, FunctionType
 from typing import Any, TypeGuard
 from weakref import ref
@@ -22,6 +24,14 @@ from bisaddle.sets.flat_base import length
 from bisaddle.sets.product import Product
 from bisaddle.trees import Shape
 
+# what a function does that cannot be traced, and what to write instead
+TRACED = {
+    jax.errors.TracerArrayConversionError: "it calls NumPy (np.) on its arguments; use jax.numpy (jnp.)",
+    jax.errors.TracerBoolConversionError: "it asks `if` (while, and, or) of their values; use jnp.where",
+    jax.errors.ConcretizationTypeError: "it makes Python numbers of their values (float, int, .item()); leave that out",
+}
+# numbers that a function may take from outside before we say so
+MOST_CAPTURED = 1_000_000
 # functions and shapes that have passed: tracing them again would take longer than a small problem does
 MOST_CHECKED = 256
 _CHECKED: set = set()
@@ -93,7 +103,9 @@ def require_accuracy(value: Any) -> float:
 
 def require_whole(name: str, value: Any, least: int) -> int:
     if not is_whole(value) or not least <= value < 2**31:
-        raise ValueError(f"{name} must be a whole number from {least} to 2^31 - 1, given {_given(value)}")
+        whole = isinstance(value, float) and value.is_integer() and least <= value < 2**31
+        use = f"; use {int(value)}" if whole else ""
+        raise ValueError(f"{name} must be a whole number from {least} to 2^31 - 1, given {_given(value)}{use}")
     return int(value)
 
 
@@ -123,7 +135,8 @@ def require_problem(problem: Any) -> None:
 def _check_kinds(problem: Any, point: Any) -> None:
     require_problem(problem)
     if not isinstance(point, Point):
-        raise ValueError(f"a bisaddle.Point is needed, given {described(point)}; use bs.Point(x=..., theta=..., y=...)")
+        use = "its .point" if isinstance(getattr(point, "point", None), Point) else "bs.Point(x=..., theta=..., y=...)"
+        raise ValueError(f"a bisaddle.Point is needed, given {described(point)}; use {use}")
 
 
 def _given(value: Any) -> str:
@@ -140,7 +153,11 @@ def _check_presence(problem: Problem, point: Point) -> None:
         ("y", point.y, problem.y_set, "y_set"),
     ):
         if part is None and value is not None:
-            raise ValueError(f"the problem has {absent}=None but the point has a {name}; use {name}=None")
+            example = "bs.sets.Simplex()" if name == "y" else "a function g(x, theta)"
+            raise ValueError(
+                f"the problem has {absent}=None but the point has a {name}; use {name}=None, or give the problem its "
+                f"{absent}, such as {example}"
+            )
         if part is not None and value is None:
             raise ValueError(
                 f"the problem has a {absent}, so the point needs a {name}, given None; use a starting array"
@@ -158,7 +175,8 @@ def _check_arrays(point: Point) -> None:
                 f"point.{name} must be an array, given a masked one; use .filled() to say what stands there"
             )
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise ValueError(f"point.{name} must have a floating dtype, given {leaf.dtype}; use .astype(float)")
+            use = ".real" if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else ".astype(float)"
+            raise ValueError(f"point.{name} must have a floating dtype, given {leaf.dtype}; use {use}")
         if leaf.dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"point.{name} must be float32 or float64, given {leaf.dtype}; use .astype(jnp.float32)")
         kinds[name] = leaf.dtype
@@ -173,7 +191,8 @@ def _check_data(data: PyTree) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(data):
         name = "data" + jax.tree_util.keystr(path)
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int):
-            raise ValueError(f"{name} must be an array or a number, given {described(leaf)}; keep the rest in closures")
+            use = ".to_numpy()" if hasattr(leaf, "to_numpy") else "arrays here, and keep the rest in closures"
+            raise ValueError(f"{name} must be an array or a number, given {described(leaf)}; use {use}")
         if isinstance(leaf, np.ma.MaskedArray):
             raise ValueError(f"{name} must be an array, given a masked one; use .filled() and a mask of its own")
         if isinstance(leaf, np.ndarray | np.generic) and not _is_numeric(leaf.dtype):
@@ -190,7 +209,11 @@ def _check_set(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
     reason = convex_set.misfit(value)
     if reason is not None:
         if isinstance(value, list | tuple) and not isinstance(convex_set, Product):
-            reason += f", or {variable}=jnp.asarray({variable}) for one array: a {type(value).__name__} is a pytree"
+            kind = type(value).__name__
+            if all(np.ndim(part) == 0 for part in jax.tree.leaves(value)):
+                reason = f"a {kind} of numbers is given, and one array is needed; use {variable}=np.array({variable})"
+            else:
+                reason += f", or {variable}=jnp.asarray({variable}) for one array: a {kind} is a pytree"
         raise ValueError(f"{variable} does not fit {variable}_set: {reason}")
 
 
@@ -274,12 +297,37 @@ def _check_scalar(name: str, function, arguments) -> None:
 
 def _evaluate(name: str, function, arguments):
     try:
-        return jax.eval_shape(call, jax.tree.map(_abstract, function), *arguments)
+        program, value = jax.make_jaxpr(call, return_shape=True)(jax.tree.map(_abstract, function), *arguments)
     except Exception as error:
         shapes = ", ".join(_shapes(argument) for argument in arguments)
-        raise ValueError(
-            f"{name} failed on {shapes}; write it with jax.numpy for these shapes. {type(error).__name__}: {error}"
-        ) from error
+        told = next((use for kind, use in TRACED.items() if isinstance(error, kind)), "")
+        told = told or f"write it with jax.numpy for these shapes. {type(error).__name__}: {str(error).rstrip('.')}"
+        raise ValueError(f"{name} failed on {shapes}; {told}{_own_line(error)}") from error
+    _warn_of_captured(name, program)
+    return value
+
+
+def _warn_of_captured(name: str, program) -> None:
+    """Arrays that a function takes from outside are compiled in: slow, and again for every new one."""
+    held = [array for part in program.eqns for array in getattr(part.params.get("jaxpr"), "consts", ())]
+    largest = max(held, key=lambda array: array.size, default=None)
+    if largest is not None and sum(array.size for array in held) > MOST_CAPTURED:
+        warnings.warn(
+            f"{name} takes an array of shape {tuple(largest.shape)} from outside its arguments, and it is compiled in, "
+            "which is slow; give it as Problem(..., data=...) and read it from the argument data",
+            stacklevel=7,
+        )
+
+
+def _own_line(error: Exception) -> str:
+    """The user's last line on the way to an error, in its words; nothing where there is none."""
+    ours = str(Path(__file__).parents[1])
+    for frame in reversed(extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(ours) and not {"site-packages", "dist-packages"} & {
+            *Path(frame.filename).parts
+        }:
+            return f" ({Path(frame.filename).name}, line {frame.lineno}: {frame.line})"
+    return ""
 
 
 def _check_finite(point: Point) -> None:
@@ -316,6 +364,8 @@ def _check_feasible_now(variable: str, convex_set: ConvexSet, value: PyTree) -> 
                 lambda a: np.array2string(a, threshold=8, precision=4), shape.tree(form.project(flat))
             )
             advice = f"use problem.{variable}_set.project({variable}), which is {nearest}"
+        hint = convex_set.hint(flat.size)
+        advice = f"{hint}; else {advice}" if hint else advice
         raise ValueError(f"{variable} is not in {variable}_set: distance {distance:.3g}; {advice}")
 
 

@@ -1,9 +1,11 @@
-"""One line on a terminal that says how far a run is, if rich is there."""
+"""One line on a terminal that says how far a run is, if rich is there; now and then a line where there is none."""
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -14,6 +16,8 @@ DELAY = 0.2
 PERIOD = 0.1
 # characters of the bar: at most, and so many at least or none
 LONGEST, SHORTEST = 40, 8
+# seconds between two lines where none can be drawn again, and characters of the bar there
+LOG_PERIOD, LOG_LENGTH = 10.0, 22
 
 
 class Words(NamedTuple):
@@ -25,22 +29,26 @@ class Words(NamedTuple):
 
 
 class Line:
-    """A line on stderr, drawn by a thread of its own, also while XLA compiles: with SomeLine(wanted) as line.
+    """How far a run is, on stderr, told by a thread of its own, also while XLA compiles: with SomeLine(wanted) as line.
 
-    wanted: True needs rich, None draws where there is a terminal and rich, False draws nothing. On a terminal the line
-    is gone at the end; elsewhere True leaves the last one.
+    wanted: True, or None for what is usual: a line that is drawn again and again where there is a terminal and rich,
+    nothing elsewhere; False tells nothing. Where nothing can be drawn again, as in a file or a dumb terminal, a line of
+    plain text follows another every 10 s; True leaves one at the end. logs: None does so too, but for the last line.
     """
 
-    def __init__(self, wanted: bool | None):
-        terminal = sys.stderr is not None and sys.stderr.isatty()
-        self.begin, self.over = time.perf_counter(), threading.Event()
-        self.lasting, self.thread = wanted is True and not terminal, None
-        if wanted is False or not (wanted or terminal):
+    def __init__(self, wanted: bool | None, logs: bool = False):
+        there = sys.stderr is not None and sys.stderr.isatty()
+        drawn = there and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+        self.begin, self.over, self.thread = time.perf_counter(), threading.Event(), None
+        self.lasting = wanted is True and not drawn
+        if wanted is False or not (wanted or there or logs):
             return
-        if find_spec("rich") is not None:
-            self.thread = threading.Thread(target=self._draw, name="bisaddle-progress", daemon=True)
-        elif wanted:
-            raise ValueError("progress=True needs rich; install bisaddle[cli], or use progress=False")
+        if drawn and find_spec("rich") is None:
+            if wanted:
+                raise ValueError("progress=True needs rich; install bisaddle[cli], or use progress=False")
+            return
+        tell = self._draw if drawn else self._log
+        self.thread = threading.Thread(target=tell, name="bisaddle-progress", daemon=True)
 
     def words(self) -> Words:
         raise NotImplementedError
@@ -60,8 +68,20 @@ class Line:
     def seconds(self) -> float:
         return time.perf_counter() - self.begin
 
+    def _log(self) -> None:
+        while not self.over.wait(LOG_PERIOD):
+            self._print()
+        if self.lasting:
+            self._print()
+
+    def _print(self) -> None:
+        name, share, facts = self.words()
+        parts = [name, *([] if share is None else [text_bar(share, LOG_LENGTH)]), *(text for text, _ in facts)]
+        with suppress(OSError, ValueError):  # a pipe whose reader has gone, a file that is closed, ends no run
+            print("  ".join(parts), file=self.streams[1], flush=True)
+
     def _draw(self) -> None:
-        if self.over.wait(DELAY) and not self.lasting:
+        if self.over.wait(DELAY):
             return
         from rich.console import Console
         from rich.live import Live
@@ -72,11 +92,9 @@ class Line:
         same = self.streams == (sys.stdout, sys.stderr)
         above = same and sys.stdout is not None and sys.stdout.isatty()
         redirect: dict[str, Any] = {"redirect_stdout": above, "redirect_stderr": same}
-        with Live(self, console=console, auto_refresh=False, transient=not self.lasting, **redirect) as live:
+        with Live(self, console=console, auto_refresh=False, transient=True, **redirect) as live:
             while not self.over.wait(PERIOD):
                 live.refresh()
-        if self.lasting:
-            console.print()  # rich leaves out the end of the last line
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         from rich.progress_bar import ProgressBar
@@ -96,8 +114,18 @@ class Line:
             yield line
             return
         grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_row(left, ProgressBar(total=1.0, completed=min(max(share, 0.0), 1.0), width=room), right)
+        # rich tells what is done from what is left by colour alone, or leaves out the rest
+        colour = console.color_system is not None and not console.no_color and not options.ascii_only
+        bar = ProgressBar(total=1.0, completed=min(max(share, 0.0), 1.0), width=room)
+        grid.add_row(left, bar if colour else Text(text_bar(share, room)), right)
         yield grid
+
+
+def text_bar(share: float, width: int) -> str:
+    """[#####.....], so many characters wide, for where there are no colours."""
+    inside = width - 2
+    done = round(min(max(share, 0.0), 1.0) * inside) if share == share else 0
+    return f"[{'#' * done}{'.' * (inside - done)}]"
 
 
 class Progress(Line):

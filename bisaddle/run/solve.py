@@ -15,7 +15,7 @@ from bisaddle.certificate.scale import gradient_scale
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.oracle.validate import as_number, check_key, is_whole, require_concrete
+from bisaddle.oracle.validate import as_number, check_key, is_whole, require_concrete, require_whole
 from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
 from bisaddle.run.blocks import BlockRun, run_blocks
@@ -96,7 +96,10 @@ def solve(
         if not report.ok:
             raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
     if method is not None and not isinstance(method, Method):
-        raise ValueError(f"method must be a bisaddle.methods.Method, given {described(method)}; None is Adaptive()")
+        raise ValueError(
+            f"method must be a method of bs.methods, given {described(method)}; "
+            "use bs.methods.Adaptive(), or leave it out"
+        )
     watch = Watch()
     with watched(watch), not_lost():
         check_starts(problem, starts)
@@ -268,8 +271,7 @@ def solve_path(
 def _check_limits(tol, max_steps, max_seconds, every) -> None:
     if tol is not None and not as_number("tol", tol) > 0:
         raise ValueError(f"tol must be > 0, given {tol}; use tol=None to run all steps")
-    if not is_whole(max_steps) or not 1 <= max_steps < 2**31:
-        raise ValueError(f"max_steps must be a whole number from 1 to 2^31 - 1, given {max_steps}")
+    require_whole("max_steps", max_steps, 1)
     if max_seconds is not None and not as_number("max_seconds", max_seconds) > 0:
         raise ValueError(f"max_seconds must be > 0, given {max_seconds}; use None for no limit")
     if every is not None and (not is_whole(every) or not 1 <= every < 2**31):

@@ -52,7 +52,11 @@ def as_starts(start: Any) -> list[Point]:
     if isinstance(start, Point):
         return [start]
     if not isinstance(start, Sequence) or not start or not all(isinstance(point, Point) for point in start):
-        raise ValueError(f"start must be a bisaddle.Point, or a list of them, given {described(start)}; use bs.Point")
+        use = "solve(problem, start) takes the problem first" if isinstance(start, Problem) else ""
+        raise ValueError(
+            f"start must be a bisaddle.Point, or a list of them, given {described(start)}; "
+            + (use or "use bs.Point(x=..., theta=..., y=...)")
+        )
     return list(start)
 
 

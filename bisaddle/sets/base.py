@@ -140,6 +140,10 @@ class ConvexSet(Shown):
             return f"{type(self).__name__} holds a nonempty array, given shape {v.shape}; use at least one entry"
         return None
 
+    def hint(self, size: int) -> str:
+        """What may have been meant, where a start of this size is not in the set; nothing where nothing is known."""
+        return ""
+
     def fitting(self, v: PyTree) -> PyTree:
         """v with floats as entries; ValueError if its structure or shape does not fit."""
         v = jax.tree.map(floats, v)

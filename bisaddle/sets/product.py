@@ -9,6 +9,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.sets.base import ConvexSet, Derived
+from bisaddle.showing import described
 from bisaddle.trees import Number
 
 
@@ -27,8 +28,9 @@ class Product(ConvexSet):
     def __check_init__(self):
         blocks = jax.tree.leaves(self.sets, is_leaf=_is_set)
         if not blocks or not all(_is_set(block) for block in blocks):
-            kinds = [type(block).__name__ for block in blocks]
-            raise ValueError(f"Product takes a nonempty pytree whose leaves are sets, given leaves of type {kinds}")
+            other = next((block for block in blocks if not _is_set(block)), None)
+            given = "nothing" if other is None else described(other)
+            raise ValueError(f"Product takes a dict, tuple or list with a set of bs.sets for every part, given {given}")
 
     @property
     def blocks(self) -> list[ConvexSet]:
@@ -89,8 +91,8 @@ class Product(ConvexSet):
         try:
             parts = self.split(v)
         except (ValueError, TypeError):
-            given = jax.tree.structure(v)
-            return f"Product has structure {self.structure}, given {given}; use the same keys and nesting"
+            needed, given = (str(form)[len("PyTreeDef(") : -1] for form in (self.structure, jax.tree.structure(v)))
+            return f"Product has the parts {needed}, given {given} (* is an array); use the same keys and nesting"
         for path, (block, part) in zip(self._paths, parts, strict=True):
             reason = block.misfit(part)
             if reason is not None:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive
+from bisaddle.sets.base import Leaf, VectorSet, like, poison, positive, traced
 from bisaddle.sets.extremes import one_hot, smallest
 
 
@@ -14,9 +14,17 @@ class Simplex(VectorSet):
     """{v : v >= 0, sum v = radius}
 
     project: O(n) a pass, a handful of passes (monotone Newton on the threshold); lmo: O(n), one vertex.
+    radius is what the entries sum to, not their number: Simplex() holds weights, of as many entries as y has.
     """
 
     radius: Leaf = eqx.field(converter=lambda r: positive(r, "Simplex radius"), default=1.0)
+
+    def hint(self, size: int) -> str:
+        if traced(self.radius) or float(self.radius) != size or size == 1:
+            return ""
+        return (
+            f"the entries of Simplex({size}) sum to {size}, its radius; for {size} weights that sum to 1 use Simplex()"
+        )
 
     def vector_project(self, v: Array) -> Array:
         return project_simplex(v, like(self.radius, v))
