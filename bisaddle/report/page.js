@@ -316,6 +316,10 @@ drawConfiguration(document.getElementById("configuration"), document.getElementB
 document.querySelectorAll("details[data-open=configuration]").forEach(remember);
 document.getElementById("final-csv").addEventListener("click", () => saveCSV(`${state.group}_final`, finalRows(rowsOf())));
 draw();
-addEventListener("hashchange", () => { readAddress(); draw(); });
+addEventListener("hashchange", () => {
+  readAddress();
+  draw();
+  for (const details of document.querySelectorAll("details[data-open]")) details.open = listed("open").includes(details.dataset.open);
+});
 let drawnAt = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== drawnAt && !printing) { drawnAt = innerWidth; draw(); } });
