@@ -169,6 +169,8 @@ def test_adaptive_is_counted_in_the_sentence_and_named_beyond_the_paper():
     ours["config"]["tol"] = 1e-6
     failed = made("exp2", "mtl", "adaptive", -2)
     page = reproduction.text([*claimed(), ours, failed], [])
-    assert "Adaptive, with nothing tuned, is certified to a gap of 1e-06 in at most 40 steps on 1 of 2 problems." in page
+    assert "Adaptive, with nothing tuned, is certified to a gap of 1e-06 after at most 40 steps in 1 of 2 runs." in page
     assert "* Experiment 1, MTL: Adaptive, 1 CERTIFIED; gap 1.0e-07 after 40 steps" in page
     assert "* Experiment 2, MTL: Adaptive, 1 COMPLETED" in page
+    ours["final"]["corner"] = True
+    assert "in 1 of 2 runs, 1 of them at a degenerate corner." in reproduction.text([*claimed(), ours, failed], [])

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_the_curves_of_all_seeds_are_kept_at_the_same_places_with_the_digits_tha
             assert np.max(np.abs(even - column)) <= EVEN * column[-1]
     shorter = Curve(**{name: column[:40] for name, column in records[0].columns().items()})
     assert thinned([shorter, records[1]])[0]["at"]["gap"][-1] == 39
-    uneven = Curve(**records[0].columns() | {"hvps": [i * i for i in range(1001)]})
+    uneven = replace(records[0], hvps=[i * i for i in range(1001)])
     assert thinned([uneven])[0]["hvps"] == uneven.hvps
 
 

@@ -6,7 +6,6 @@ import statistics
 import pytest
 
 from bisaddle import report
-
 from bisaddle.report.records import runs_of
 from bisaddle.report.verdict import verdict_of
 

@@ -32,7 +32,7 @@ def saved(browser, act):
     browser.evaluate("window.save = (name, blob) => { window.kept = { name, blob }; }; window.kept = null;")
     browser.evaluate(act)
     waiting = "while (!window.kept) await new Promise((done) => setTimeout(done, 20));"
-    coded = "String.fromCharCode(...new Uint8Array(await window.kept.blob.arrayBuffer()))"
+    coded = "Array.from(new Uint8Array(await window.kept.blob.arrayBuffer()), (b) => String.fromCharCode(b)).join('')"
     name, content = browser.evaluate(f"(async () => {{ {waiting} return [window.kept.name, btoa({coded})]; }})()")
     return name, base64.b64decode(content)
 
@@ -96,7 +96,9 @@ def test_the_address_holds_everything_shown(browser, page):
     browser.open(page, fragment)
     assert browser.evaluate("document.querySelector('main').innerHTML") == seen
     browser.evaluate("location.hash = ''; new Promise((done) => setTimeout(done, 100))")
-    assert len(paths(browser)) == 12 and not browser.evaluate("document.querySelector('[data-open=configuration]').open")
+    assert len(paths(browser)) == 12 and not browser.evaluate(
+        "document.querySelector('[data-open=configuration]').open"
+    )
 
 
 def test_focus_stays_where_it_was_when_the_page_is_drawn_again(browser, page):
@@ -146,7 +148,9 @@ def test_paper_has_every_figure_and_every_column(browser, page):
     browser.call("Emulation.setEmulatedMedia", {"media": "print"})
     browser.call("Emulation.setDeviceMetricsOverride", dict(width=718, height=1000, deviceScaleFactor=1, mobile=False))
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    wide = "[...document.querySelectorAll('.final')].every((table) => table.getBoundingClientRect().right <= innerWidth)"
+    wide = (
+        "[...document.querySelectorAll('.final')].every((table) => table.getBoundingClientRect().right <= innerWidth)"
+    )
     assert browser.evaluate(wide)
     assert browser.evaluate("getComputedStyle(document.getElementById('controls')).display") == "none"
     browser.call("Emulation.setEmulatedMedia", {"media": ""})
@@ -159,13 +163,17 @@ CONTRAST = """(() => {
   const part = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
   const light = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
   const paint = (text) => text.match(/[\\d.]+/g).map(Number);
-  const behind = (node) => { for (; node; node = node.parentElement) {
-    const found = paint(getComputedStyle(node).backgroundColor); if (found.length < 4 || found[3] === 1) return found; } return [255, 255, 255]; };
+  const solid = (found) => found.length < 4 || found[3] === 1;
+  const behind = (node) => {
+    while (node && !solid(paint(getComputedStyle(node).backgroundColor))) node = node.parentElement;
+    return node ? paint(getComputedStyle(node).backgroundColor) : [255, 255, 255];
+  };
   let least = [99, ""];
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const node = walk.currentNode.parentElement;
-    if (!walk.currentNode.textContent.trim() || !node.checkVisibility() || node.closest("script, [aria-hidden]")) continue;
+    if (!walk.currentNode.textContent.trim() || !node.checkVisibility()) continue;
+    if (node.closest("script, [aria-hidden]")) continue;
     const style = getComputedStyle(node), front = paint(node.closest("svg") ? style.fill : style.color);
     const [a, b] = [light(front), light(behind(node))].sort((p, q) => q - p), ratio = (a + 0.05) / (b + 0.05);
     if (ratio < least[0]) least = [ratio, walk.currentNode.textContent];

@@ -254,9 +254,7 @@ class Crew:
                     return
 
 
-def made_again(
-    outcome: Outcome, steps: int, every: int, gap: dict[str, float], effort: int
-) -> tuple[float, Rerun]:
+def made_again(outcome: Outcome, steps: int, every: int, gap: dict[str, float], effort: int) -> tuple[float, Rerun]:
     """The run by itself, as published: its seconds without measures, and how long it stays with its lane of the sweep.
 
     Two runs of the same equations whose rounding differs. effort: of the compiler.

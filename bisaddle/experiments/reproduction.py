@@ -102,7 +102,7 @@ def _row(data: str, c: Curves) -> tuple[str, ...]:
     nu = "" if c.first.nu is None else f"{c.first.nu:.3g}"
     end = short(c.median("gap")) + " (corner)" * (2 * c.corners > len(c.runs))  # then the median is of one
     gaps = (end, short(c.median("best_gap")), f"{c.score:.2f}", f"{c.median('worst_value'):.4f}")
-    products = f"{c.first.config['products_per_step']:g}"
+    products = f"{c.first.config['products_per_step']:.3g}"
     return called(data), c.first.label, nu, *gaps, products, f"{c.corners} of {len(c.runs)}"
 
 
@@ -141,8 +141,8 @@ def _extras(found: dict[str, Sets]) -> str:
             steps = median_high(run.final.k for run in c.runs)
             products = median_high(run.curve.hvps[-1] for run in c.runs)
             lines.append(
-                f"* {called(name)}, {called(data)}: Adaptive, {said}; gap {short(c.median('gap'))} after {steps} steps and "
-                f"{products} products (medians)"
+                f"* {called(name)}, {called(data)}: Adaptive, {said}; gap {short(c.median('gap'))} after {steps} "
+                f"steps and {products} products (medians)"
                 + (f"; {c.corners} of {len(c.runs)} at a degenerate corner." if c.corners else ".")
             )
     for data, methods in found.get("frozen", {}).items():

@@ -245,7 +245,9 @@ def _corner_sentence(outcome: Outcome) -> str:
     return f"Ends at a degenerate corner, first met at step {first}: {words}"
 
 
-def _config(experiment: Experiment, case: Case, outcome: Outcome, pace, grid: tuple, quick: bool, again: bool) -> dict[str, Any]:
+def _config(
+    experiment: Experiment, case: Case, outcome: Outcome, pace, grid: tuple, quick: bool, again: bool
+) -> dict[str, Any]:
     spec, built = outcome.lane.spec, outcome.built
     made = {
         **case.problem,

@@ -155,8 +155,8 @@ function drawSeries(parent, s, X, Y, box, place) {
   const { colour, dash } = s.look;
   if (s.low) {
     const low = s.low.map((v) => (v !== null && Y.good(v) ? v : Y.range[0]));  // a band down to 0 reaches the axis
-    const upper = pieces(s, s.high, X, Y).flat(), lower = pieces(s, low, X, Y).flat();
-    element("path", { class: "band", d: pathOf([...upper, ...lower.reverse()]), fill: ink(colour), "fill-opacity": 0.16, stroke: "none" }, parent);
+    const ring = (piece) => pathOf([...piece, ...piece.map(([x, , i]) => [x, Y.place(low[i])]).reverse()]) + "Z";
+    element("path", { class: "band", d: pieces(s, s.high, X, Y).map(ring).join(""), fill: ink(colour), "fill-opacity": 0.13, stroke: "none" }, parent);
   }
   const parts = pieces(s, s.y, X, Y);
   element("path", { d: parts.map(pathOf).join(""), fill: "none", stroke: ink(colour), "stroke-width": s.thin ? 1.1 : 1.8, "stroke-dasharray": dash,

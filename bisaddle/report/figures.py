@@ -146,4 +146,5 @@ def _draw(panel: Any, runs: Sequence[Run], column: str, look: Look, zorder: floa
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a column without a number has no least one
             low, high = (of(np.where(gaps > 0, gaps, np.nan), 0) for of in (np.nanmin, np.nanmax))
-        panel.fill_between(across, low, high, color=look.colour, alpha=0.15, linewidth=0)
+        seen = np.where(np.isfinite(middle) | (across > 0), across, np.nan)  # not what lies left of a log axis
+        panel.fill_between(seen, low, high, color=look.colour, alpha=0.15, linewidth=0)

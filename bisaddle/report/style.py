@@ -1,4 +1,4 @@
-"""One look and one set of names for figures, pages and sentences: methods, colours, dashes and markers, data sets, titles."""
+"""One look and one set of names for figures, pages and sentences: of methods, data sets, titles."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

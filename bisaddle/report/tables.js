@@ -38,10 +38,10 @@ const COLUMNS = [
 const cornered = (row) => row.runs.some((run) => run.final.corner);
 
 function remarksOf(row) {
-  const count = (what) => row.runs.filter(what).length, of = (n) => (row.runs.length > 1 ? ` (${n} of ${row.runs.length} seeds)` : "");
+  const count = (what) => row.runs.filter(what).length, of = (n) => (row.runs.length > 1 ? `, ${n} of ${row.runs.length}` : "");
   const said = [];
   const corners = count((run) => run.final.corner), certified = row.runs.filter((run) => run.final.status === "CERTIFIED"), cut = count((run) => run.partial);
-  if (corners) said.push({ mark: "corner", text: `degenerate corner${of(corners)}`, title: row.runs[0].final.corner_sentence || "" });
+  if (corners) said.push({ mark: "corner", text: "degenerate corner", title: row.runs[0].final.corner_sentence || "" });
   const tol = certified.length ? DATA.configs[certified[0].config].tol : null;
   if (certified.length) said.push({ mark: "certified", text: `certified${tol ? ` to ${tol.toExponential()}` : ""}${of(certified.length)}`, title: certified[0].sentence });
   if (cut) said.push({ mark: "corner", text: `interrupted${of(cut)}`, title: "" });

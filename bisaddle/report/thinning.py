@@ -18,10 +18,10 @@ EVEN = 1e-5
 def thinned(curves: Sequence[Curve]) -> list[dict[str, Any]]:
     """A method's curves, a curve a seed, for the page.
 
-        at      by column the places that are kept, the same for all seeds where their records are at the same steps
-        values  by column the numbers there, to four digits; the least and the last keep all of theirs
-        k, hvps, seconds   of every record: a list, or {first, last, count} where the steps are even
-        corner  stretches of records at a degenerate corner, [from, to)
+    at      by column the places that are kept, the same for all seeds where their records are at the same steps
+    values  by column the numbers there, to four digits; the least and the last keep all of theirs
+    k, hvps, seconds   of every record: a list, or {first, last, count} where the steps are even
+    corner  stretches of records at a degenerate corner, [from, to)
     """
     together = len({tuple(curve.k) for curve in curves}) == 1
     made = []

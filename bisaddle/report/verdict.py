@@ -108,8 +108,10 @@ def _adaptive_sentence(found: dict[str, Sets]) -> str:
         return ""
     certified = [run for run in ours if run.final.status == "CERTIFIED"]
     tols = ", ".join(sorted({f"{run.config['tol']:g}" for run in certified if "tol" in run.config}))
-    most = f" to a gap of {tols} in at most {max(run.final.k for run in certified)} steps" if certified else ""
-    return f"; Adaptive, with nothing tuned, is certified{most} on {len(certified)} of {len(ours)} problems"
+    most = f" to a gap of {tols} after at most {max(run.final.k for run in certified)} steps" if certified else ""
+    stuck = sum(run.final.corner for run in certified)
+    corners = f", {stuck} of them at a degenerate corner" if stuck else ""
+    return f"; Adaptive, with nothing tuned, is certified{most} in {len(certified)} of {len(ours)} runs{corners}"
 
 
 def _provisional(runs: Sequence[Run]) -> str:
