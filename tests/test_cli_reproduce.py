@@ -261,7 +261,7 @@ def test_report_makes_one_page_of_several_results(tmp_path):
     text = page.read_text()
     assert "<title>both of them</title>" in text and '"order":["opf","fp","morbit"]' in text
     done = bisaddle("report", tmp_path / "a", "--html", page, "--figures", tmp_path / "f", "--json")
-    assert len(json.loads(done.stdout)["figures"]) == 8 and (tmp_path / "f" / "fig1.pdf").is_file()
+    assert len(json.loads(done.stdout)["figures"]) == 12 and (tmp_path / "f" / "fig1.pdf").is_file()
 
 
 def test_report_refuses_what_are_no_results(tmp_path):

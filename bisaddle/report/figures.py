@@ -22,7 +22,7 @@ HORIZONTAL = {
 MARKERS = {"circle": "o", "square": "s", "triangle": "^", "down": "v", "diamond": "D", "plus": "P", "cross": "X"}
 MARKERS |= {"star": "*"}
 # fonts in a PDF as TrueType, which journals and editors can read; matplotlib's own are Type 3
-FONTS = {"pdf.fonttype": 42}
+FONTS: Any = {"pdf.fonttype": 42}
 # curves that differ in length by more are drawn on a log axis: on a linear one the short ones are not seen
 LONGER = 10
 
