@@ -11,7 +11,6 @@ from tests.small_experiment import SMALL
 def test_the_bundled_experiments_are_read_and_are_the_default_configuration():
     assert set(experiments.names()) == {
         *(f"exp{i}_{name}" for i in (1, 2) for name in ("nlsy79", "mtl", "synthetic", "diabetes")),
-        "adaptive",
         "frozen",
     }
     for name in experiments.names():
@@ -27,16 +26,21 @@ def test_the_bundled_experiments_are_read_and_are_the_default_configuration():
             if method.nu:
                 np.testing.assert_allclose(method.nu, np.logspace(-3, 3, 19), rtol=1e-12)
     first, second = experiments.read("exp1_mtl"), experiments.read("exp2_mtl")
-    keys = ["opf", "fp", "fp_apart", "morbit", "morbit_1", "morbit_60", "morbit_exact"]
+    keys = ["opf", "fp", "fp_apart", "morbit", "morbit_1", "morbit_60", "morbit_exact", "adaptive"]
     assert [method.key for method in first.methods] == keys
-    assert [method.neumann for method in first.methods[3:]] == [10, 1, 60, "exact"]
-    assert [method.key for method in second.methods] == ["opf", "fp", "opf_printed", "fp_printed"]
+    assert [method.neumann for method in first.methods[3:]] == [10, 1, 60, "exact", None]
+    assert [method.key for method in second.methods] == ["opf", "fp", "opf_printed", "fp_printed", "adaptive"]
+    # ours is in every panel, in the quick form too, with nothing to tune
+    for found in map(experiments.read, experiments.names()[:8]):
+        assert [(spec.tol, spec.nu, spec.steps, spec.quick) for spec in found.methods if spec.method == "Adaptive"] == [
+            (1e-6, (), {}, True)
+        ]
 
 
 def test_the_data_sets_of_an_experiment_differ_in_what_its_file_says_of_each():
     paper = ["nlsy79", "mtl", "synthetic"]
     order = [*(f"exp{i}_{name}" for i in (1, 2) for name in paper), "exp1_diabetes", "exp2_diabetes"]
-    assert list(experiments.names()) == [*order, "adaptive", "frozen"]
+    assert list(experiments.names()) == [*order, "frozen"]
     for name in order:
         found, data = experiments.read(name), name.partition("_")[2]
         (case,) = found.cases

@@ -2,14 +2,18 @@
 
 import json
 import re
+from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bisaddle import report
 from bisaddle.report.files import write
-from bisaddle.report.page import NOT_DRAWN, document, thinned
-from bisaddle.report.records import Run, Trial
-from bisaddle.report.style import METHODS, in_order, styles
+from bisaddle.report.page import document, policy
+from bisaddle.report.records import Curve, Run, Trial
+from bisaddle.report.style import METHODS, SPARE, in_order, styles
+from bisaddle.report.thinning import ACROSS, DRAWN, EVEN, places, thinned
 
 from .report_runs import made_run, made_runs, made_sensitivity
 
@@ -40,9 +44,10 @@ def test_the_page_holds_every_final_number_and_certificate_as_it_is(runs, page):
         assert copy["final"].items() <= run["final"].items() and "mean_log10_gap" in copy["final"]
         if run["tuned"]:
             assert shown["configs"][copy["config"]] == run["config"] and len(copy["final"]) == len(run["final"])
-            assert {name: column[-1] for name, column in copy["curve"].items()} == {
-                name: column[-1] for name, column in run["curve"].items() if name not in NOT_DRAWN
-            }
+            curve, column = copy["curve"], run["curve"]
+            assert {name: values[-1] for name, values in curve["values"].items()} == {n: column[n][-1] for n in DRAWN}
+            ends = [curve[name] if isinstance(curve[name], dict) else {"last": curve[name][-1]} for name in ACROSS]
+            assert [end["last"] for end in ends] == [column[name][-1] for name in ACROSS]
         else:
             assert copy["curve"] is None
 
@@ -50,7 +55,7 @@ def test_the_page_holds_every_final_number_and_certificate_as_it_is(runs, page):
 def test_the_page_needs_no_network(page):
     text = page.read_text()
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!data:)""", text)
-    assert not re.search(r"@import|\bfetch\(|XMLHttpRequest|url\((?!data:)", text)
+    assert not re.search(r"@import|\bfetch\(|XMLHttpRequest|url\((?!data:|#)", text)
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
     assert "{{" not in text.split('id="data"')[0]
     assert page.stat().st_size < 1_000_000
@@ -64,15 +69,61 @@ def test_text_of_the_user_cannot_end_the_script_or_become_markup(tmp_path):
     assert "<title>a &lt; b &amp; {{data}}</title>" in page.read_text()
 
 
-def test_a_thinned_curve_keeps_its_ends_and_its_order(runs):
-    run = made_run("exp1", "mtl", "opf", 0.1, steps=10_000)
-    curve, thin = run["curve"], thinned(Run.from_dict(run).curve)
-    assert len(curve["k"]) == 1001 and 100 < len(thin["k"]) < 250
-    assert thin["k"][:3] == [0, 10, 20] and thin["k"][-1] == 10_000 and thin["k"] == sorted(set(thin["k"]))
-    places = [curve["k"].index(k) for k in thin["k"]]
-    assert thin["gap"] == pytest.approx([curve["gap"][i] for i in places], rel=1e-3)
-    run["curve"] = {name: [None if name == "gap" else column[0]] for name, column in curve.items()}
-    assert thinned(Run.from_dict(run).curve) == {k: v for k, v in run["curve"].items() if k not in NOT_DRAWN}
+def test_a_thinned_curve_keeps_the_least_and_the_largest_of_every_stretch():
+    rng = np.random.default_rng(0)
+    column = np.exp(rng.normal(size=1001)).tolist()
+    kept = places([column], 50)
+    assert kept == sorted(set(kept)) and kept[0] == 0 and kept[-1] == 1000 and len(kept) < 200
+    edges = [round(i * 1001 / 50) for i in range(51)]
+    for start, stop in zip(edges, edges[1:], strict=False):
+        inside = [column[i] for i in kept if start <= i < stop]
+        assert min(inside) == min(column[start:stop]) and max(inside) == max(column[start:stop])
+    # on a log axis the first records, one by one
+    assert kept[:10] == list(range(10))
+    # the best so far of what is kept is that of the whole at the end of every stretch
+    for stop in edges[1:]:
+        assert min(column[i] for i in kept if i < stop) == min(column[:stop])
+    assert places([[None, 2.0, None, 1.0]], 2) == [0, 1, 2, 3]
+
+
+def test_the_curves_of_all_seeds_are_kept_at_the_same_places_with_the_digits_that_the_tables_have():
+    runs = [made_run("exp1", "mtl", "morbit", 0.1, seed, steps=10_000) for seed in (0, 1, 2)]
+    records = [Run.from_dict(run).curve for run in runs]
+    thin = thinned(records)
+    assert thin[0]["at"] == thin[1]["at"] == thin[2]["at"]
+    for run, curve in zip(runs, thin, strict=True):
+        for name, at in curve["at"].items():
+            whole = [run["curve"][name][i] for i in at]
+            assert curve["values"][name] == pytest.approx(whole, rel=1e-3) and len(at) < 400
+        assert min(curve["values"]["gap"]) == run["final"]["best_gap"]
+        assert curve["values"]["gap"][-1] == run["final"]["gap"]
+        for name in ACROSS:
+            column = run["curve"][name]
+            assert curve[name] == {"first": column[0], "last": column[-1], "count": len(column)}
+            even = np.linspace(column[0], column[-1], len(column))
+            assert np.max(np.abs(even - column)) <= EVEN * column[-1]
+    shorter = Curve(**{name: column[:40] for name, column in records[0].columns().items()})
+    assert thinned([shorter, records[1]])[0]["at"]["gap"][-1] == 39
+    uneven = replace(records[0], hvps=[i * i for i in range(1001)])
+    assert thinned([uneven])[0]["hvps"] == uneven.hvps
+
+
+def test_a_curve_of_one_record_and_the_stretches_at_a_corner():
+    run = made_run("exp1", "mtl", "morbit_60", 0.1)
+    one = {name: [None if name == "gap" else column[0]] for name, column in run["curve"].items()}
+    thin = thinned([Run.from_dict({**run, "curve": one, "final": {}}).curve])[0]
+    assert thin["values"]["gap"] == [None] and thin["k"] == [0] and thin["corner"] == []
+    assert thinned([Run.from_dict(run).curve])[0]["corner"] == [(96, 101)]
+
+
+def test_the_policy_lets_the_browser_run_this_script_alone(page):
+    text = page.read_text()
+    style, script = (re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S) for tag in ("style", "script"))
+    assert len(style) == len(script) == 1
+    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert found is not None and found.group(1) == policy(script[0], style[0])
+    assert "default-src 'none'" in found.group(1) and "unsafe" not in found.group(1)
+    assert not re.search(r"\son\w+=|\sstyle=", text.split('id="data"')[0])
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):
@@ -90,17 +141,29 @@ def test_a_record_is_written_as_it_was_read(runs):
 
 
 def test_runs_are_grouped_by_figure_and_others_by_experiment(runs):
-    names = ("frozen", "my_own", "adaptive_exp1", "adaptive_exp2")
+    names = ("frozen", "my_own")
     made = document([*(made_run(name, "mtl", "opf", 0.1, figure="extra") for name in names), *runs], None, "t")
     assert [group["key"] for group in made["groups"]] == ["fig1", "fig2", "frozen", "my_own"]
     assert "lambda = 1/2" in made["groups"][2]["title"] and made["groups"][3]["title"] == "my own"
-    assert [run["group"] for run in made["runs"][:4]] == ["frozen", "my_own", "fig1", "fig2"]
+    assert [run["group"] for run in made["runs"][:3]] == ["frozen", "my_own", "fig1"]
 
 
 def test_the_order_of_methods_and_data_sets():
     assert list(styles(["zeta", "morbit", "opf"])) == ["opf", "morbit", "zeta"]
     assert in_order(["zoo", "nlsy79", "synthetic"]) == ["synthetic", "nlsy79", "zoo"]
-    assert len({(colour, dash) for colour, dash, _ in METHODS.values()}) == len(METHODS)
+
+
+def test_every_method_has_a_dash_and_a_marker_of_its_own_and_a_colour_of_the_palette():
+    looks = [*METHODS.values(), *SPARE]
+    for part in (lambda look: (look.marker, look.filled), lambda look: look.dash):
+        assert max(Counter(map(part, METHODS.values())).values()) == 1
+    assert len({(look.colour, look.dash, look.marker, look.filled) for look in looks}) == len(looks)
+    # Okabe and Ito 2008, in 0 to 255
+    palette = {(0, 0, 0), (230, 159, 0), (86, 180, 233), (0, 158, 115), (0, 114, 178), (213, 94, 0), (204, 121, 167)}
+    found = {tuple(int(look.colour[i : i + 2], 16) for i in (1, 3, 5)) for look in looks}
+    assert found == palette
+    at_first = [look.colour for key, look in METHODS.items() if look.shown and "printed" not in key]
+    assert len(set(at_first)) == len(at_first)
 
 
 def test_a_run_with_only_the_needed_keys_is_completed_from_its_curve(tmp_path):
@@ -149,8 +212,11 @@ def test_figures_are_drawn_as_png_and_pdf(tmp_path):
     pytest.importorskip("matplotlib")
     runs = made_runs(datasets=("mtl",), methods=("opf", "fp", "morbit_60"))
     written = report.figures(runs, tmp_path / "new")
-    names = {f"{name}.{kind}" for name in ("fig1", "fig1_products", "fig2", "fig2_products") for kind in ("png", "pdf")}
+    figures = (f"fig{i}{against}" for i in (1, 2) for against in ("", "_products", "_seconds"))
+    names = {f"{name}.{kind}" for name in figures for kind in ("png", "pdf")}
     assert {path.name for path in written} == names
     for path in written:
-        assert path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"%PDF")
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG" if path.suffix == ".png" else b"%PDF")
+        assert path.suffix == ".png" or (b"/FontFile2" in content and b"/Type3" not in content)
     assert report.figures([run for run in runs if run["figure"] == "fig3"], tmp_path) == ()

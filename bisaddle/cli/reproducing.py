@@ -57,7 +57,7 @@ def with_options(command: Any) -> Any:
 @option("--out", click.Path(path_type=Path, file_okay=False), RESULTS, "Folder to write to.")
 @with_options
 def reproduce(figure: str, datasets: tuple[str, ...], out: Path, **options: Any) -> None:
-    """Run the experiments of section 6: figure 1, figure 2 or all, the last with our additions unless --quick.
+    """Run the experiments of section 6: figure 1, figure 2 or all, the last with frozen lambda unless --quick.
 
     Leaves results.json and .csv, figures, report.html and REPRODUCTION.md in --out. With --nu or --method only the
     methods named are run. Data sets whose files are not there are left out and named, unless asked for.

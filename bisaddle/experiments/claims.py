@@ -1,32 +1,13 @@
 """The claims of section 6, one function each: what the runs show, under which settings, and why."""
 
-import math
 from collections.abc import Callable, Sequence
-from statistics import median_high
 
-from bisaddle.experiments.summary import ALIKE, Curves, Sets, compared, of, order, short
-from bisaddle.report.records import LEAST_GAP, Trial
+from bisaddle.report.records import Trial
 from bisaddle.report.style import PAPER, called
+from bisaddle.report.summary import ALIKE, Curves, Sets, compared, of, order, short
+from bisaddle.report.verdict import Test, as_claimed, complete, fallen, morbit_last, opf_first
 
 SERIES = ("morbit_1", "morbit", "morbit_60", "morbit_exact")
-Test = Callable[[Sequence[str]], bool]
-
-
-def morbit_last(o: Sequence[str]) -> bool:
-    return list(o[-1:]) == ["morbit"]
-
-
-def opf_first(o: Sequence[str]) -> bool:
-    return list(o[:1]) == ["opf"]
-
-
-def as_claimed(o: Sequence[str]) -> bool:
-    return tuple(o) == PAPER
-
-
-def complete(sets: Sets, keys: tuple[str, ...]) -> Sets:
-    """The data sets on which all these methods were run."""
-    return {data: methods for data, methods in sets.items() if all(key in methods for key in keys)}
 
 
 def claim(*keys: str) -> Callable[[Callable[..., list[str]]], Callable[..., str]]:
@@ -40,12 +21,6 @@ def claim(*keys: str) -> Callable[[Callable[..., list[str]]], Callable[..., str]
         return part
 
     return of_lines
-
-
-def fallen(c: Curves) -> float:
-    """Orders of magnitude from the first record to the least gap, median over the seeds."""
-    ends = [[max(gap or 0.0, LEAST_GAP) for gap in (run.curve.gap[0], run.final.best_gap)] for run in c.runs]
-    return median_high(math.log10(start / least) for start, least in ends)
 
 
 @claim(*PAPER)

@@ -31,6 +31,8 @@ WORKERS = min(2, os.cpu_count() or 1)
 _COMPILING: dict[tuple, threading.Lock] = {}
 # records that a compiled block of a sweep holds; the host looks at progress and Ctrl-C between blocks
 BLOCK = 100
+# steps between two records of Adaptive, which takes far fewer of them
+ADAPTIVE_EVERY = 5
 # gaps of two runs of the same equations that differ by more than this, relatively and absolutely, have parted
 ROUNDING, NOTHING = 1e-6, 1e-14
 
@@ -105,15 +107,18 @@ class Job:
     effort: int = 2
 
     @property
+    def sweeps(self) -> bool:
+        return self.lanes[0].spec.method != "Adaptive"
+
+    @property
     def text(self) -> str:
         keys = dict.fromkeys(lane.spec.key for lane in self.lanes)
         return f"{self.built.data.name}, {', '.join(keys)}, seed {self.built.seed}"
 
     def run(self, stop: Interrupt, say: Callable[[int, float | None], None]) -> list[Outcome]:
         """say(steps more, gap): between compiled blocks. Stopped, the outcomes are those of the steps taken."""
-        if self.lanes[0].spec.method == "Adaptive":
-            with self._compiling("Adaptive"):  # short once compiled
-                return [self._adaptive(stop, say)]
+        if not self.sweeps:
+            return [self._adaptive(stop, say)]
         methods = [build.method(lane.spec, self.built, lane.nu, self.steps) for lane in self.lanes]
         limits = Limits(self.steps, self.every, interrupt=stop)
         lanes = side_by_side(self.built, methods, self.width, self.effort)
@@ -174,7 +179,7 @@ class Job:
             build.method(lane.spec, self.built, None, self.steps),
             tol=lane.spec.tol,
             max_steps=self.steps,
-            every=self.every,
+            every=min(self.every, ADAPTIVE_EVERY),
             measure=Gap("lmo", **self.gap),
             callback=look,
             progress=False,
@@ -204,10 +209,18 @@ class Crew:
     progress: Progress | None
     stop: Interrupt = field(default_factory=Interrupt)
 
-    def work(self, jobs: Sequence[Job | WarmUp]) -> list[list[Outcome]]:
-        """The outcomes of each job, in the order of the jobs; none for one not begun before an interruption."""
-        total, done, reports = sum(job.steps for job in jobs), 0, SimpleQueue()
-        with ThreadPoolExecutor(WORKERS) as pool:
+    def work(self, jobs: Sequence[Job | WarmUp], alone: Sequence[Job] = ()) -> list[list[Outcome]]:
+        """The outcomes of each job, in the order of the jobs; none for one not begun before an interruption.
+
+        alone: jobs whose seconds are looked at, one after the other when the rest is done.
+        """
+        total = sum(job.steps for job in [*jobs, *alone])
+        first = self._side(jobs, WORKERS, 0, total)
+        return first + self._side(alone, 1, sum(job.steps for job in jobs), total)
+
+    def _side(self, jobs: Sequence[Job | WarmUp], workers: int, done: int, total: int) -> list[list[Outcome]]:
+        reports = SimpleQueue()
+        with ThreadPoolExecutor(workers) as pool:
             futures = [pool.submit(self._one, job, reports) for job in jobs]
             try:
                 for steps, text, gap in self._reports(futures, reports):
@@ -241,15 +254,15 @@ class Crew:
                     return
 
 
-def made_again(outcome: Outcome, steps: int, every: int, gap: dict[str, float]) -> tuple[float, Rerun]:
+def made_again(outcome: Outcome, steps: int, every: int, gap: dict[str, float], effort: int) -> tuple[float, Rerun]:
     """The run by itself, as published: its seconds without measures, and how long it stays with its lane of the sweep.
 
-    Two runs of the same equations whose rounding differs.
+    Two runs of the same equations whose rounding differs. effort: of the compiler.
     """
     lane, built = outcome.lane, outcome.built
     job = Job(built, (lane,), steps, every, gap, 1)
     methods = [build.method(lane.spec, built, lane.nu, steps, as_published=True)]
-    lanes = side_by_side(built, methods, 1)
+    lanes = side_by_side(built, methods, 1, effort)
     lanes.program()
     blocks = [lanes.advance(every, min(BLOCK, (steps - k) // every)) for k in range(0, steps, every * BLOCK)]
     points = jax.tree.map(lambda *parts: np.concatenate(parts), *(points for points, _ in blocks))

@@ -9,10 +9,11 @@ from typing import Any
 
 from bisaddle.experiments import claims
 from bisaddle.experiments.store import load, sensitivity_in
-from bisaddle.experiments.summary import Curves, Sets, curves, order, short, table, verdict
 from bisaddle.report.files import write as write_file
 from bisaddle.report.records import Run, Trial, runs_of
-from bisaddle.report.style import PAPER, called
+from bisaddle.report.style import called
+from bisaddle.report.summary import Curves, Sets, curves, short, table
+from bisaddle.report.verdict import ADAPTIVE, as_claimed, complete, verdict_of
 
 
 def write(folder: str | os.PathLike, path: str | os.PathLike) -> Path:
@@ -27,7 +28,7 @@ def text(runs: list[dict[str, Any]], entries: list[dict[str, Any]]) -> str:
     first, second = found.get("exp1", {}), found.get("exp2", {})
     parts = [
         _head(records),
-        _verdicts(first, second, trials),
+        _verdicts(records, trials),
         "## Figure 1: Experiment 1, linear in the weights\n",
         _figure(first),
         claims.faster(first, trials),
@@ -80,25 +81,11 @@ def _head(runs: list[Run]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _verdicts(first: Sets, second: Sets, entries: list[Trial]) -> str:
-    orders = [order(methods, PAPER, lambda c: c.score) for methods in claims.complete(first, PAPER).values()]
-    parts = [[e for e in entries if (e.cap is None) == free] for free in (False, True)]
-
-    def row(claim: str, test: claims.Test) -> tuple[str, ...]:
-        shares = [f"{sum(test(e.order) for e in part)} of {len(part)}" if part else "not run" for part in parts]
-        return claim, "1", verdict(sum(test(o) for o in orders), len(orders)), *shares
-
-    pairs = [methods[key] for methods in second.values() for key in ("opf", "fp") if key in methods]
-    fast = verdict(sum(claims.fallen(c) >= 1 for c in pairs), len(pairs))
-    rows = [
-        row("OPF and FP converge faster than MORBiT", claims.morbit_last),
-        row("OPF converges fastest of all", claims.opf_first),
-        row("both: the order OPF, FP, MORBiT", claims.as_claimed),
-        ("OPF and FP converge fast for f nonlinear in y (the gap falls tenfold)", "2", fast, "", ""),
-    ]
-    caps = ", ".join(dict.fromkeys(f"{e.cap:g}" for e in parts[0]))
-    head = ("claim", "figure", "at the default, by data set", f"settings, nu <= {caps or 'a cap'}", "settings, nu free")
-    return f"## The claims in short\n\n{table(head, rows)}\n"
+def _verdicts(records: list[Run], trials: list[Trial]) -> str:
+    found = verdict_of(records, trials)
+    if found is None:
+        return "## The claims in short\n\nNo run here tests a claim.\n"
+    return f"## The claims in short\n\n{found.sentence}\n\n{table(found.head, found.rows)}\n"
 
 
 def _figure(sets: Sets) -> str:
@@ -113,8 +100,9 @@ def _figure(sets: Sets) -> str:
 
 def _row(data: str, c: Curves) -> tuple[str, ...]:
     nu = "" if c.first.nu is None else f"{c.first.nu:.3g}"
-    gaps = (short(c.median("gap")), short(c.median("best_gap")), f"{c.score:.2f}", f"{c.median('worst_value'):.4f}")
-    products = f"{c.first.config['products_per_step']:g}"
+    end = short(c.median("gap")) + " (corner)" * (2 * c.corners > len(c.runs))  # then the median is of one
+    gaps = (end, short(c.median("best_gap")), f"{c.score:.2f}", f"{c.median('worst_value'):.4f}")
+    products = f"{c.first.config['products_per_step']:.3g}"
     return called(data), c.first.label, nu, *gaps, products, f"{c.corners} of {len(c.runs)}"
 
 
@@ -145,16 +133,16 @@ def _others(methods: dict[str, Curves]) -> float:
 
 def _extras(found: dict[str, Sets]) -> str:
     lines = []
-    for name, words in (("adaptive_exp1", "Experiment 1"), ("adaptive_exp2", "Experiment 2")):
-        for data, methods in found.get(name, {}).items():
-            c = methods["adaptive"]
+    for name in ("exp1", "exp2"):
+        for data, methods in complete(found.get(name, {}), (ADAPTIVE,)).items():
+            c = methods[ADAPTIVE]
             statuses = Counter(run.final.status for run in c.runs)
             said = ", ".join(f"{count} {status}" for status, count in statuses.items())
             steps = median_high(run.final.k for run in c.runs)
             products = median_high(run.curve.hvps[-1] for run in c.runs)
             lines.append(
-                f"* {words}, {called(data)}: Adaptive, {said}; gap {short(c.median('gap'))} after {steps} steps and "
-                f"{products} products (medians)"
+                f"* {called(name)}, {called(data)}: Adaptive, {said}; gap {short(c.median('gap'))} after {steps} "
+                f"steps and {products} products (medians)"
                 + (f"; {c.corners} of {len(c.runs)} at a degenerate corner." if c.corners else ".")
             )
     for data, methods in found.get("frozen", {}).items():
@@ -174,7 +162,7 @@ def _unstated(entries: list[Trial]) -> str:
             for value in values if len(values) > 1 else ():
                 some = [entry for entry in mine if str(entry.setting[name]) == value]
                 parts = [[entry for entry in some if (entry.cap is None) == free] for free in (False, True)]
-                counts = [f"{sum(claims.as_claimed(e.order) for e in part)} of {len(part)}" for part in parts]
+                counts = [f"{sum(as_claimed(e.order) for e in part)} of {len(part)}" for part in parts]
                 rows.append((called(data), name, value, *counts))
     head = ("data", "what section 6 leaves open", "value", "order OPF, FP, MORBiT with nu capped", "with nu free")
     note = f"\nHere {', '.join(fixed)} throughout.\n" if fixed else ""

@@ -22,6 +22,9 @@ from bisaddle.report.sentences import certificate_document
 WIDTH, QUICK_WIDTH = 20, 8
 # steps between the records that are kept of a run that was not chosen
 THIN = 100
+# what seconds are: of the chosen runs, and of the others
+ALONE = "of the run by itself, without compilation and measures"
+SHARED = "of a step in the sweep over nu, shared among its lanes, while other sweeps ran"
 TUNING = f"least mean over the seeds of the mean log10 gap (gaps below {LEAST_GAP:g} count as that) over the records"
 
 
@@ -106,9 +109,9 @@ def _run_case(experiment: Experiment, case: Case, grids, quick: bool, data_dir, 
     grids = {spec.key: _allowed(spec, built, grids[spec.key], experiment.steps) for spec in experiment.methods}
     size = (QUICK_WIDTH, 1) if quick else (WIDTH, 2)
     jobs = [job for one in built for job in jobs_of(experiment, one, grids, *size)]
-    if any(spec.method != "Adaptive" for spec in experiment.methods):  # which compiles certify itself
-        jobs = [WarmUp(built[0], experiment.gap), *jobs]
-    outcomes = [outcome for done in crew.work(jobs) for outcome in done]
+    sweeps, alone = ([job for job in jobs if job.sweeps == yes] for yes in (True, False))
+    warm_up = [WarmUp(built[0], experiment.gap)] if sweeps else []  # Adaptive compiles certify itself
+    outcomes = [outcome for done in crew.work([*warm_up, *sweeps], alone) for outcome in done]
     found: list[Run] = []
     for spec in experiment.methods:
         mine = [outcome for outcome in outcomes if outcome.lane.spec is spec]
@@ -151,8 +154,8 @@ def _runs(
     means = {nu: float(np.mean(values)) for nu, values in scores.items() if values}
     best = min(means, key=lambda nu: means[nu])
     again: dict[int, tuple[float, Rerun]] = {}
-    if spec.method != "Adaptive" and not (quick or cut):
-        size = (experiment.steps, experiment.every, experiment.gap)
+    if spec.method != "Adaptive" and not cut:
+        size = (experiment.steps, experiment.every, experiment.gap, 1 if quick else 2)
         again = {o.built.seed: made_again(o, *size) for o in mine if o.lane.nu == best}
     made = []
     for outcome in mine:
@@ -173,7 +176,7 @@ def _runs(
                 steps=experiment.steps,
                 tuned=tuned,
                 partial=outcome.status == "INTERRUPTED",
-                config=_config(experiment, case, outcome, pace, grid, quick),
+                config=_config(experiment, case, outcome, pace, grid, quick, seconds is not None),
                 curve=_curve(outcome, pace, keep, tuned),
                 final=_final(outcome, rerun if tuned else None),
                 certificate=_certificate(experiment, outcome) if tuned else None,
@@ -242,7 +245,9 @@ def _corner_sentence(outcome: Outcome) -> str:
     return f"Ends at a degenerate corner, first met at step {first}: {words}"
 
 
-def _config(experiment: Experiment, case: Case, outcome: Outcome, pace, grid: tuple, quick: bool) -> dict[str, Any]:
+def _config(
+    experiment: Experiment, case: Case, outcome: Outcome, pace, grid: tuple, quick: bool, again: bool
+) -> dict[str, Any]:
     spec, built = outcome.lane.spec, outcome.built
     made = {
         **case.problem,
@@ -258,7 +263,7 @@ def _config(experiment: Experiment, case: Case, outcome: Outcome, pace, grid: tu
         "constants": built.constants(),
         "products_per_step": int(outcome.hvps[-1]) / max(int(outcome.k[-1]), 1),
         "seconds_per_step": pace,
-        "seconds_how": _seconds_how(spec, quick),
+        "seconds_how": _seconds_how(spec, again),
         "quick": quick,
         "lmo_tie": built.application.lmo_tie,
         "precision": "float64",
@@ -268,9 +273,7 @@ def _config(experiment: Experiment, case: Case, outcome: Outcome, pace, grid: tu
     return made | {name: value for name, value in own.items() if value is not None}
 
 
-def _seconds_how(spec: MethodSpec, quick: bool) -> str:
+def _seconds_how(spec: MethodSpec, again: bool) -> str:
     if spec.method == "Adaptive":
-        return "of this run, without compilation and measures"
-    if quick:
-        return "of a step in the sweep over nu, shared among its lanes, while other sweeps ran"
-    return "of the chosen run by itself as published, without compilation and measures, shared among its steps"
+        return ALONE
+    return f"{ALONE}, shared among its steps" if again else SHARED

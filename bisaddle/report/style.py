@@ -1,4 +1,4 @@
-"""One look and one set of names for figures, pages and sentences: methods, colours and dashes, data sets, titles."""
+"""One look and one set of names for figures, pages and sentences: of methods, data sets, titles."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -12,33 +12,52 @@ WORDS |= {"nlsy79": "NLSY79", "mtl": "MTL"}
 
 
 class Look(NamedTuple):
-    """colour: readable on white and on black. dash: lengths of strokes and spaces. shown: at first."""
+    """How a method is drawn, everywhere: any one of colour, dash and marker tells it from those it is drawn with.
+
+    dash: lengths of strokes and spaces. marker: circle, square, triangle, diamond, down, plus, cross or star, filled or
+    not. shown: at first.
+    """
 
     colour: str
     dash: str = ""
+    marker: str = "circle"
+    filled: bool = True
     shown: bool = True
 
 
+# the palette of Okabe and Ito, without its yellow, which is not seen on white; black is drawn in the colour of the text
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 METHODS = {
-    "opf": Look("#2f7ed8"),
-    "fp": Look("#e07b00"),
-    "morbit": Look("#d6336c"),
-    "fp_apart": Look("#1a9e6c"),
-    "adaptive": Look("#8a8f98"),
-    "morbit_1": Look("#d6336c", "2 3", shown=False),
-    "morbit_60": Look("#9b51e0", "6 3", shown=False),
-    "morbit_exact": Look("#9b51e0", "2 3", shown=False),
-    "opf_printed": Look("#2f7ed8", "2 3"),
-    "fp_printed": Look("#e07b00", "2 3"),
+    "adaptive": Look(BLACK, marker="star"),
+    "opf": Look(BLUE, "9 3", "circle"),
+    "fp": Look(VERMILLION, "6 2 1.5 2", "square"),
+    "morbit": Look(GREEN, "3 2", "triangle"),
+    "fp_apart": Look(PURPLE, "1.5 1.5", "diamond"),
+    "morbit_1": Look(SKY, "3 2 1 2", "down", shown=False),
+    "morbit_60": Look(ORANGE, "12 2 3 2", "plus", shown=False),
+    "morbit_exact": Look(SKY, "1 3", "cross", shown=False),
+    "opf_printed": Look(SKY, "9 6", "circle", filled=False),
+    "fp_printed": Look(ORANGE, "2 4", "square", filled=False),
 }
-SPARE = ("#0d9aa8", "#b08900", "#7a5195", "#5c6b2e")
+# for methods of one's own
+SPARE = tuple(
+    Look(colour, dash, marker, filled=False)
+    for colour, dash, marker in (
+        (BLUE, "5 3", "diamond"),
+        (VERMILLION, "2 2", "triangle"),
+        (GREEN, "8 2 2 2", "down"),
+        (PURPLE, "4 4", "star"),
+        (SKY, "6 3 2 3", "square"),
+        (ORANGE, "1 2", "circle"),
+    )
+)
 FIGURES = {
     "fig1": "Figure 1: Experiment 1, linear in the weights",
     "fig2": "Figure 2: Experiment 2, divergence penalty",
 }
-# experiments beyond the two figures; Adaptive is drawn with the methods that it is compared with
+# experiments beyond the two figures
 OTHERS = {"frozen": "Frozen lambda: Experiment 1 with lambda = 1/2"}
-DRAWN_WITH = {"adaptive_exp1": "fig1", "adaptive_exp2": "fig2"}
 DATASETS = ("synthetic", "mtl", "nlsy79", "diabetes")
 
 
@@ -47,7 +66,7 @@ def styles(methods: Iterable[str]) -> dict[str, Look]:
     found = set(methods)
     others = sorted(found - set(METHODS))
     known = {key: look for key, look in METHODS.items() if key in found}
-    return known | {key: Look(SPARE[i % len(SPARE)]) for i, key in enumerate(others)}
+    return known | {key: SPARE[i % len(SPARE)] for i, key in enumerate(others)}
 
 
 def in_order(datasets: Iterable[str]) -> list[str]:
@@ -58,7 +77,7 @@ def in_order(datasets: Iterable[str]) -> list[str]:
 
 def group_of(run: Run) -> str:
     """What a run is drawn with: its figure, or its experiment where it belongs to none of the paper's two."""
-    return run.figure if run.figure in FIGURES else DRAWN_WITH.get(run.experiment, run.experiment)
+    return run.figure if run.figure in FIGURES else run.experiment
 
 
 def groups_of(runs: Sequence[Run]) -> list[str]:

@@ -1,69 +1,163 @@
-// Tables, maps and configurations. Every number carries the run and the key it comes from.
+// Tables of numbers, certificates, configurations. Every number carries the run and the key it comes from.
 
 function valueAt(run, path) {
   return path.split(".").reduce((part, key) => (part === null || part === undefined ? null : part[key]), run);
 }
 
+// the last of a column is the end of the curve
+function endOf(run, path) {
+  const found = valueAt(run, path);
+  return Array.isArray(found) ? found[found.length - 1] : found ?? null;
+}
+
+// what is not finite counts as infinite
+function median(values) {
+  const sorted = values.map((v) => (v === null ? Infinity : v)).sort((a, b) => a - b), half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+// of the runs of a row, which are the seeds of a method, or one run
+function rowValue(row, path) {
+  const values = row.runs.map((run) => endOf(run, path));
+  return values.every((v) => v === null) ? null : median(values);
+}
+
 // a data set by its short name and by what it really is
 const datasetTitle = ({ dataset, dataset_label: label }) => (label.toLowerCase().startsWith(dataset) ? label : `${dataset}: ${label}`);
 
-function numberCell(row, run, path, best = false) {
-  // the last of a column is the end of the curve
-  const found = valueAt(run, path), value = Array.isArray(found) ? found[found.length - 1] : found;
-  const cell = element("td", { class: best ? "num best" : "num", "data-run": run.number, "data-key": path }, row, brief(value));
-  if (value !== null && value !== undefined) {
-    cell.setAttribute("data-value", JSON.stringify(value));
-    cell.setAttribute("title", String(value));
-  }
-  return cell;
+// key, head, title; words: a column of text
+const COLUMNS = [
+  { key: "label", head: "method", words: true }, { key: "seed", head: "seed" }, { key: "nu", head: "nu" },
+  { key: "final.gap", head: "gap at the end", best: true, corner: (run) => run.final.corner },
+  { key: "final.best_gap", head: "best gap", best: true, corner: (run) => run.best_corner },
+  { key: "final.mean_log10_gap", head: "mean log10 gap", best: true }, { key: "final.worst_value", head: "worst-task value", best: true },
+  { key: "final.k", head: "steps" }, { key: "curve.hvps", head: "products" }, { key: "curve.seconds", head: "seconds" },
+  { key: "remarks", head: "remarks", words: true },
+];
+
+const cornered = (row) => row.runs.some((run) => run.final.corner);
+
+function remarksOf(row) {
+  const count = (what) => row.runs.filter(what).length, of = (n) => (row.runs.length > 1 ? `, ${n} of ${row.runs.length}` : "");
+  const said = [];
+  const corners = count((run) => run.final.corner), certified = row.runs.filter((run) => run.final.status === "CERTIFIED"), cut = count((run) => run.partial);
+  if (corners) said.push({ mark: "corner", text: "degenerate corner", title: row.runs[0].final.corner_sentence || "" });
+  const tol = certified.length ? DATA.configs[certified[0].config].tol : null;
+  if (certified.length) said.push({ mark: "certified", text: `certified${tol ? ` to ${tol.toExponential()}` : ""}${of(certified.length)}`, title: certified[0].sentence });
+  if (cut) said.push({ mark: "corner", text: `interrupted${of(cut)}`, title: "" });
+  return said;
 }
 
-function drawFinal(place, runs, manySeeds) {
-  const table = element("table", { class: "final" });
+// the rows that may be the best in a column: no degenerate corner, and a mean only over as many steps
+function rivalsIn(rows, key) {
+  const free = rows.filter((row) => !cornered(row)), longest = Math.max(...free.map((row) => rowValue(row, "final.k")));
+  return key === "final.mean_log10_gap" ? free.filter((row) => rowValue(row, "final.k") === longest) : free;
+}
+
+function cellText(row, column) {
+  const value = rowValue(row, column.key), corners = column.corner ? row.runs.filter(column.corner).length : 0;
+  const many = row.runs.length > 1 ? ` ${corners} of ${row.runs.length}` : "";
+  return brief(value) + (corners ? ` (corner${many})` : "");
+}
+
+function sortRows(rows) {
+  if (!state.sort) return rows;
+  const down = state.sort.startsWith("-"), column = COLUMNS.find((one) => one.key === state.sort.replace(/^-/, ""));
+  const key = (row) => (column.key === "remarks" ? remarksOf(row).map((one) => one.text).join() : column.words ? row.runs[0][column.key] : rowValue(row, column.key));
+  const compare = (a, b) => (a === null) - (b === null) || (typeof a === "string" ? a.localeCompare(b) : a - b);
+  return [...rows].sort((a, b) => (key(a) === null || key(b) === null ? compare(key(a), key(b)) : (down ? -1 : 1) * compare(key(a), key(b))));
+}
+
+const columnsOf = (rows) => COLUMNS.filter((column) => column.key !== "seed" || rows.some((row) => row.seed !== null));
+
+// rows: {runs, seed}, the seed null where there is one, or a median of all
+function drawFinal(place, rows, sortable = true) {
+  const table = element("table", { class: "final" }), columns = columnsOf(rows);
+  element("caption", {}, table, `${DATA.groups.find((group) => group.key === (rows[0]?.runs[0].group ?? state.group)).title}${rows.some((row) => row.runs.length > 1) ? "; medians over the seeds" : ""}`);
   const head = element("tr", {}, element("thead", {}, table));
-  const names = ["method", ...(manySeeds ? ["seed"] : []), "nu", "gap at the end", "best gap", "mean log10 gap", "worst-task value",
-    "steps", "products", "seconds", "remarks"];
-  for (const name of names) element("th", { class: name === "remarks" ? "words" : "" }, head, name);
-  const body = element("tbody", {}, table);
-  let last = null;
-  for (const run of runs) {
-    const rivals = runs.filter((other) => other.dataset === run.dataset && other.seed === run.seed);
-    const least = (path) => Math.min(...rivals.map((other) => valueAt(other, path)).filter((v) => v !== null && v !== undefined));
-    if (run.dataset !== last) {
-      element("th", { colspan: names.length, class: "group" }, element("tr", {}, body), datasetTitle(run));
-      last = run.dataset;
-    }
-    const row = element("tr", {}, body);
-    const name = element("td", {}, row);
-    element("span", { class: "swatch", style: `background:${DATA.styles[run.method].colour}` }, name);
-    name.append(run.label);
-    if (manySeeds) element("td", { class: "num" }, row, String(run.seed));
-    numberCell(row, run, "nu");
-    for (const path of ["final.gap", "final.best_gap", "final.mean_log10_gap", "final.worst_value"]) {
-      numberCell(row, run, path, valueAt(run, path) === least(path));
-    }
-    for (const path of ["final.k", "curve.hvps", "curve.seconds"]) numberCell(row, run, path);
-    const remarks = element("td", { class: "words" }, row);
-    if (run.final.corner) element("span", { class: "corner", title: run.final.corner_sentence || "" }, remarks, "degenerate corner");
-    if (run.partial) element("span", { class: "corner" }, remarks, "interrupted");
+  for (const column of columns) {
+    const sorted = state.sort.replace(/^-/, "") === column.key ? (state.sort.startsWith("-") ? "descending" : "ascending") : "none";
+    const cell = element("th", { scope: "col", class: column.words ? "words" : "", "aria-sort": sorted }, head);
+    if (!sortable) { cell.textContent = column.head; continue; }
+    const button = element("button", { type: "button", class: "sort", "data-focus": `sort ${column.key}` }, cell, column.head);
+    element("span", { "aria-hidden": "true" }, button, { none: " ↕", ascending: " ↑", descending: " ↓" }[sorted]);
+    button.addEventListener("click", () => set("sort", { none: column.key, ascending: `-${column.key}`, descending: "" }[sorted]));
+  }
+  for (const dataset of DATA.datasets) {
+    const here = rows.filter((row) => row.runs[0].dataset === dataset);
+    if (!here.length) continue;
+    const body = element("tbody", {}, table);
+    element("th", { colspan: columns.length, class: "group", scope: "rowgroup" }, element("tr", {}, body), datasetTitle(here[0].runs[0]));
+    for (const row of sortRows(here)) drawRow(element("tr", {}, body), row, here, columns);
   }
   place.replaceChildren(table);
 }
 
+function drawRow(place, row, here, columns) {
+  for (const column of columns) {
+    if (column.key === "label") {
+      const name = element("th", { scope: "row" }, place);
+      drawSample(name, DATA.styles[row.runs[0].method]);
+      name.append(` ${row.runs[0].label}`);
+    } else if (column.key === "remarks") {
+      const cell = element("td", { class: "words" }, place);
+      for (const { mark, text, title } of remarksOf(row)) element("span", { class: mark, title }, cell, text);
+    } else {
+      const value = rowValue(row, column.key), rivals = column.best ? rivalsIn(here, column.key).filter((other) => other.seed === row.seed) : [];
+      const best = rivals.includes(row) && value !== null && value === Math.min(...rivals.map((other) => rowValue(other, column.key) ?? Infinity));
+      const cell = element("td", { class: best ? "num best" : "num", "data-run": row.runs.map((run) => run.number).join(" "), "data-key": column.key }, place, cellText(row, column));
+      if (value !== null && Number.isFinite(value)) {
+        cell.setAttribute("data-value", JSON.stringify(value));
+        cell.setAttribute("title", row.runs.length > 1 ? `median of ${row.runs.map((run) => endOf(run, column.key)).join(", ")}` : String(value));
+      }
+    }
+  }
+}
+
+// the same table with all digits
+function finalRows(rows) {
+  const columns = columnsOf(rows);
+  const made = [["experiment", "data set", ...columns.map((column) => column.head)]];
+  for (const row of rows) {
+    const cells = columns.map(({ key, words }) => (key === "remarks" ? remarksOf(row).map((one) => one.text).join("; ") : words ? row.runs[0][key] : rowValue(row, key)));
+    made.push([row.runs[0].experiment, row.runs[0].dataset, ...cells]);
+  }
+  return made;
+}
+
+function drawVerdict() {
+  const { verdict } = DATA;
+  if (!verdict) { document.getElementById("verdict").remove(); return; }
+  document.getElementById("verdict-sentence").textContent = verdict.sentence;
+  const provisional = document.getElementById("provisional");
+  if (verdict.provisional) element("strong", { class: "corner" }, provisional, verdict.provisional);
+  else provisional.remove();
+  // a column that says nothing is left out
+  const said = verdict.head.map((_, i) => verdict.rows.some((row) => row[i] && row[i] !== "not run"));
+  const table = element("table", { class: "verdict" }), head = element("tr", {}, element("thead", {}, table)), body = element("tbody", {}, table);
+  verdict.head.forEach((text, i) => { if (said[i]) element("th", { scope: "col", class: "words" }, head, text); });
+  for (const cells of verdict.rows) {
+    const row = element("tr", {}, body);
+    cells.forEach((text, i) => {
+      if (!said[i]) return;
+      if (i === 0) element("th", { scope: "row", class: "wrap" }, row, text);
+      else element("td", { class: "words" }, row, { holds: "✓ holds", fails: "✗ fails" }[text] || text || "–");
+    });
+  }
+  document.getElementById("verdict-table").replaceChildren(table);
+}
+
 function drawCertificates(place, runs, manySeeds) {
-  const open = new Set([...place.querySelectorAll("details[open]")].map((d) => d.dataset.dataset));
   place.replaceChildren();
   for (const dataset of DATA.datasets) {
     const here = runs.filter((run) => run.dataset === dataset);
     if (!here.length) continue;
-    const details = element("details", { "data-dataset": dataset }, place);
-    details.open = open.size ? open.has(dataset) : !place.querySelector("details[open]");
-    element("summary", {}, details, `${datasetTitle(here[0])} (${here.length})`);
+    const details = foldable(place, `certificates ${dataset}`, `${datasetTitle(here[0])} (${here.length})`);
     const list = element("div", {}, details);
     for (const run of here) {
       const line = element("p", {}, list);
       element("b", {}, line, run.label + (manySeeds ? `, seed ${run.seed}` : ""));
-      line.append(`. ${run.sentence}`);
+      line.append(`. ${run.sentence} `);
       if (run.final.corner) element("span", { class: "corner" }, line, run.final.corner_sentence || "degenerate corner");
       if (run.final.y && run.final.lam) element("div", { class: "note" }, list, "task weights y " + run.final.y.map(brief).join(", ")
         + "; own shares lambda " + run.final.lam.map(brief).join(", "));
@@ -71,112 +165,9 @@ function drawCertificates(place, runs, manySeeds) {
   }
 }
 
-const MAP_COLOURS = ["#2f7ed8", "#c2410c", "#7c3aed", "#0f766e", "#a16207", "#be185d", "#475569"];
-const ORDERS = { order: "mean log10 gap over the run", order_final: "gap at the last step", order_hvps: "gap after as many products as OPF takes" };
-const CLAIM = "opf < fp < morbit";
-let mapOrder = "order";
-
-const orderOf = (one) => one[mapOrder].join(" < ");
-const orderText = (order) => order.toUpperCase().replaceAll("MORBIT", "MORBiT");
-const capText = (cap) => (cap === null || cap === undefined ? "nu over the whole grid" : `nu at most ${cap}`);
-
 function settingText(value) {
   if (Array.isArray(value) && value.every((item) => typeof item === "string")) return value.join(" + ") || "none";
   return value === undefined ? "" : value !== null && typeof value === "object" ? JSON.stringify(value) : String(value);
-}
-
-// one map for each experiment, data set and cap: a cell a setting, its colour the order of the methods
-function drawMaps(place) {
-  const all = DATA.sensitivity;
-  if (!all.length) { document.getElementById("sensitivity").remove(); return; }
-  place.replaceChildren();
-  const known = Object.entries(ORDERS).filter(([key]) => all.every((one) => Array.isArray(one[key])));
-  if (known.length > 1) {
-    const field = element("label", { class: "field" }, place);
-    element("span", {}, field, "Order by");
-    const select = element("select", { id: "map-order" }, field);
-    for (const [value, text] of known) element("option", { value }, select, text).selected = value === mapOrder;
-    select.addEventListener("change", () => { mapOrder = select.value; drawMaps(place); document.getElementById("map-order").focus(); });
-  }
-  const count = new Map();
-  for (const one of all) count.set(orderOf(one), (count.get(orderOf(one)) || 0) + 1);
-  // a colour belongs to an order, whatever the orders are by
-  const names = [CLAIM, ...[...new Set(all.flatMap((one) => known.map(([key]) => one[key].join(" < "))))].filter((name) => name !== CLAIM).sort()];
-  const colour = (name) => MAP_COLOURS[Math.min(names.indexOf(name), MAP_COLOURS.length - 1)];
-  const keys = element("div", { class: "keys" }, place);
-  for (const name of names.filter((one) => count.has(one) || one === CLAIM)) {
-    const key = element("span", {}, keys);
-    element("span", { class: "swatch", style: `background:${colour(name)}` }, key);
-    key.append(`${orderText(name)}: ${count.get(name) || 0} of ${all.length}${name === CLAIM ? " (the paper's order)" : ""}`);
-  }
-  const groups = new Map();
-  for (const one of all) {
-    const named = (one.experiment || "").includes(one.dataset) ? [] : [one.dataset];
-    const name = [one.experiment, ...named, capText(one.cap)].filter((part) => part).join(", ");
-    groups.set(name, [...(groups.get(name) || []), one]);
-  }
-  const maps = element("div", { class: "maps" }, place);
-  for (const [name, members] of groups) drawMap(element("div", { class: "map scroll" }, maps), name, members, colour);
-  element("p", { class: "note" }, place, "A letter names the method with the least gap (O, F, M); an asterisk says that it ended at a degenerate corner. "
-    + "Point at a cell for the setting and the gaps.");
-  drawSettings(place, all, known);
-}
-
-function drawMap(place, name, members, colour) {
-  element("h3", {}, place, name);
-  const claimed = members.filter((one) => orderOf(one) === CLAIM).length;
-  element("p", { class: "note" }, place, `the paper's order in ${claimed} of ${members.length}`);
-  const values = (key) => [...new Set(members.map((one) => settingText(one.setting[key])))];
-  const free = Object.keys(members[0].setting).filter((key) => values(key).length > 1);
-  // columns: as many of the last keys as make a map that is not too wide
-  const across = [];
-  while (free.length > 1 && [...across, free[free.length - 1]].reduce((n, key) => n * values(key).length, 1) <= 12) across.unshift(free.pop());
-  if (!across.length && free.length) across.unshift(free.pop());
-  const text = (one, keys) => keys.map((key) => settingText(one.setting[key])).join(" · ");
-  const columns = [...new Set(members.map((one) => text(one, across)))], rows = [...new Set(members.map((one) => text(one, free)))];
-  const table = element("table", {}, place);
-  const head = element("tr", {}, table);
-  const corner = element("th", { class: "axes" }, head);
-  element("div", {}, corner, `${across.join(" · ")} →`);
-  element("div", {}, corner, free.length ? `${free.join(" · ")} ↓` : "");
-  for (const column of columns) element("span", {}, element("th", { class: "column" }, head), column);
-  for (const rowText of rows) {
-    const row = element("tr", {}, table);
-    element("th", {}, row, rowText);
-    for (const column of columns) {
-      const one = members.find((m) => text(m, free) === rowText && text(m, across) === column);
-      if (!one) { element("td", {}, row); continue; }
-      const first = one[mapOrder][0], cornered = (one.corners || []).includes(first);
-      const title = [name, ...Object.entries(one.setting).map(([k, v]) => `${k} ${settingText(v)}`),
-        ...one[mapOrder].map((m) => `${m}: gap ${brief(one.gaps[m])}${(one.corners || []).includes(m) ? ", degenerate corner" : ""}`)].join("\n");
-      element("td", { class: "cell", style: `background:${colour(orderOf(one))}`, title }, row, first[0].toUpperCase() + (cornered ? "*" : ""));
-    }
-  }
-}
-
-// the same as a table, made when it is opened: it may be long
-function drawSettings(place, all, known) {
-  const details = element("details", { id: "settings" }, place);
-  element("summary", {}, details, `All ${all.length} settings as a table`);
-  details.addEventListener("toggle", () => {
-    if (details.childElementCount > 1) return;
-    const table = element("table", {}, element("div", { class: "scroll" }, details));
-    const methods = [...new Set(all.flatMap((one) => Object.keys(one.gaps)))], settings = [...new Set(all.flatMap((one) => Object.keys(one.setting)))];
-    const head = element("tr", {}, table);
-    for (const title of ["data set", "experiment", ...settings, "nu cap", ...methods.map((m) => `gap ${m}`), ...known.map(([, text]) => `order by ${text}`)]) {
-      element("th", { class: "words" }, head, title);
-    }
-    all.forEach((one, i) => {
-      const row = element("tr", {}, table);
-      const words = [one.dataset, one.experiment, ...settings.map((key) => one.setting[key]), one.cap ?? "none"];
-      for (const word of words) element("td", { class: "words" }, row, settingText(word));
-      for (const m of methods) {
-        const cell = element("td", { class: "num", "data-setting": i, "data-key": m }, row, brief(one.gaps[m]));
-        if (typeof one.gaps[m] === "number") cell.setAttribute("data-value", JSON.stringify(one.gaps[m]));
-      }
-      for (const [key] of known) element("td", { class: "words" }, row, orderText(one[key].join(" < ")));
-    });
-  });
 }
 
 // {a: {b: 1}} -> {"a.b": 1}
@@ -200,12 +191,11 @@ function drawConfiguration(place, more) {
   }
   for (const [key, value] of rows) {
     const row = element("tr", {}, table);
-    element("td", {}, row, key);
+    element("th", { scope: "row" }, row, key);
     element("td", { class: "wrap" }, row, value);
   }
   place.replaceChildren(table);
-  const details = element("details", {}, more);
-  element("summary", {}, details, `Every configuration in full (${DATA.configs.length})`);
+  const details = foldable(more, "configurations", `Every configuration in full (${DATA.configs.length})`);
   details.addEventListener("toggle", () => {
     if (details.childElementCount > 1) return;
     DATA.configs.forEach((config, i) => {

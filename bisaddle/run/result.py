@@ -196,10 +196,14 @@ class Result(Shown):
         return card(f"{self.method.name}: {self.status}", rows, sparkline(self.trace.gap))
 
     def plot(self, against: str = "steps", path: str | None = None) -> Any:
-        """A matplotlib figure of gap and value against "steps" or "seconds"; saved to `path` if given."""
+        """A matplotlib figure of gap and value at every recorded step, against "steps" or "seconds".
+
+        A notebook shows it; it is saved to `path` if given.
+        """
         from bisaddle.report.trace import plot_trace
 
-        return plot_trace(self.trace.to_dict(), title=f"{self.method.name}: {self.status}", against=against, path=path)
+        title = f"{self.method.name}: {self.status}"
+        return plot_trace(self.trace.to_dict(), title=title, against=against, path=path, tol=self.tol)
 
     def save(self, path: str | os.PathLike) -> None:
         """Everything in one file, for bs.load_result: whole or not there, without pickle, with a checksum."""

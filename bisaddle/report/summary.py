@@ -60,7 +60,7 @@ Sets = dict[str, dict[str, Curves]]
 
 
 def curves(runs: Iterable[Run]) -> dict[str, Sets]:
-    """experiment (exp1, exp2, adaptive_exp1, frozen, ...) -> data set -> method -> Curves, complete runs only."""
+    """experiment (exp1, exp2, frozen, ...) -> data set -> method -> Curves, complete runs only."""
     found: dict[str, dict[str, dict[str, list[Run]]]] = {}
     for run in runs:
         if run.tuned and not run.partial:
