@@ -19,15 +19,16 @@ LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -
 # A layer is a module or a subpackage directly under bisaddle/.
 ALLOWED = {
     "lazy": set(),
-    "trees": set(),
-    "programs": set(),
+    "devices": set(),
+    "trees": {"devices"},
+    "programs": {"devices"},
     "showing": set(),
     "sets": {"showing", "trees", "programs"},
     "problem": {"showing", "trees", "sets"},
-    "oracle": {"trees", "programs", "sets", "problem"},
+    "oracle": {"devices", "trees", "programs", "sets", "problem"},
     "schedules": {"showing", "trees", "sets", "problem"},
     "theory": {"trees", "programs", "sets", "problem", "oracle", "schedules"},
-    "methods": {"showing", "lazy", "trees", "sets", "problem", "oracle", "schedules", "theory"},
+    "methods": {"showing", "lazy", "devices", "trees", "sets", "problem", "oracle", "schedules", "theory"},
     # a certificate never trusts the method that it judges
     "certificate": {"showing", "trees", "sets", "problem", "programs", "oracle"},
     # nor does an audit trust the certificate: it shares the problem, its sets and the switch of the BLAS
