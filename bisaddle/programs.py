@@ -117,7 +117,7 @@ class Program:
         function, form = self.function, self.form
         flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
         # every process needs all of the answer
-        pinned = {} if self.mesh is None else {"out_shardings": replicated(self.mesh)}
+        pinned: dict[str, Any] = {} if self.mesh is None else {"out_shardings": replicated(self.mesh)}
         jitted, given = jax.jit(flat, **pinned), placed(arrays, self.mesh)
         key = (function, form, self.kinds, shapes)
         return _kept(key, self.name, lambda: _compiled(jitted.lower(self.leaves, *given), [*self.leaves, *arrays]))
@@ -133,7 +133,7 @@ def cached(
     """
     leaves, form = jax.tree.flatten(arguments)
     key = (function, form, tuple(_kind(leaf) for leaf in leaves), tuple(static.items()), effort)
-    pinned = {} if places is None else {"out_shardings": places}
+    pinned: dict[str, Any] = {} if places is None else {"out_shardings": places}
     jitted = jax.jit(function, static_argnames=tuple(static), **pinned)
     return _kept(key, name, lambda: _compiled(jitted.lower(*arguments, **static), leaves, effort))
 

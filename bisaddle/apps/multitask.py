@@ -27,6 +27,7 @@ from bisaddle.apps.tasks import (
     penalties,
     require_word,
     shared_part,
+    task_count,
     uniform_penalty,
     weight_set,
 )
@@ -36,7 +37,10 @@ from bisaddle.trees import Number
 
 
 class GramData(NamedTuple):
-    """A task's rows enter only through these: H = A'A/n, c = A'b/n, q = b'b/n, for training and for validation rows."""
+    """A task's rows enter only through these: H = A'A/n, c = A'b/n, q = b'b/n, for training and for validation rows.
+
+    real: as task_count takes it.
+    """
 
     train_gram: Array
     train_cross: Array
@@ -46,6 +50,7 @@ class GramData(NamedTuple):
     valid_square: Array
     ridge: Array
     divergence: Array
+    real: Array | None = None
 
     def train_losses(self, v: Array) -> Array:
         return _gram_losses(v, self.train_gram, self.train_cross, self.train_square)
@@ -65,7 +70,13 @@ class GramData(NamedTuple):
 
 
 class RowData(NamedTuple):
-    """The rows themselves, every task padded with zero rows to the same length; counts are the true numbers of rows."""
+    """The rows themselves, every task padded with zero rows to the same length; counts are the true numbers of rows.
+
+    real: as task_count takes it. row_axes, filled_with: how bs.parallel splits them, and what an empty task has.
+    """
+
+    row_axes = {"train_rows": 1, "train_targets": 1, "valid_rows": 1, "valid_targets": 1}
+    filled_with = {"train_counts": 1.0, "valid_counts": 1.0}
 
     train_rows: Array
     train_targets: Array
@@ -75,6 +86,7 @@ class RowData(NamedTuple):
     valid_counts: Array
     ridge: Array
     divergence: Array
+    real: Array | None = None
 
     def train_losses(self, v: Array) -> Array:
         return _row_losses(v, self.train_rows, self.train_targets, self.train_counts)
@@ -249,7 +261,7 @@ def _gram_losses(v, gram, cross, square):
 
 
 def _upper(x, theta, y, data):
-    return jnp.sum(y * data.valid_losses(theta)) - uniform_penalty(y, data.divergence)
+    return jnp.sum(y * data.valid_losses(theta)) - uniform_penalty(y, data.divergence, data.real)
 
 
 def _lower(x, theta, data):
@@ -265,7 +277,7 @@ def _f_theta(x, theta, y, data):
 
 
 def _f_y(x, theta, y, data):
-    return data.valid_losses(theta) - data.divergence * (y.size * y - 1)
+    return data.valid_losses(theta) - data.divergence * (task_count(y, data.real) * y - 1)
 
 
 def _g_theta(x, theta, data):

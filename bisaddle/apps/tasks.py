@@ -218,9 +218,16 @@ def gathered(x: dict[str, Array], values: Array) -> Array:
     return (values if values.size == x["x"].size else jnp.sum(values, axis=0)).reshape(x["x"].shape)
 
 
-def uniform_penalty(y: Array, divergence: Array) -> Array:
-    """Experiment 2's (divergence / T) |T y - 1|^2 / 2"""
-    return divergence / y.size * 0.5 * jnp.sum(jnp.square(y.size * y - 1))
+def uniform_penalty(y: Array, divergence: Array, real: Array | None = None) -> Array:
+    """Experiment 2's (divergence / T) |T y - 1|^2 / 2, over the real tasks"""
+    T = task_count(y, real)
+    squares = jnp.square(T * y - 1)
+    return divergence / T * 0.5 * jnp.sum(squares if real is None else real * squares)
+
+
+def task_count(y: Array, real: Array | None) -> Array | int:
+    """How many tasks there are. real: 1 for each of them, 0 for those that only fill up; None: all are real."""
+    return y.size if real is None else jnp.sum(real)
 
 
 class Shared(NamedTuple):
