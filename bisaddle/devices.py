@@ -4,7 +4,7 @@ Nothing here costs anything where all arrays lie on one device.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import jax
@@ -53,6 +53,41 @@ def like(tree: PyTree, places: PyTree) -> PyTree:
 def everywhere(array: Array, mesh: Mesh | None) -> Array:
     """Inside a program: all of an array on every device. Vectors put together of split parts would cost far more."""
     return array if mesh is None else jax.lax.with_sharding_constraint(array, replicated(mesh))
+
+
+@jax.tree_util.register_static
+class Order:
+    """Sums whose digits do not depend on the number of devices: of `count` parts of equal length, then one by one.
+
+    along: "tasks" or "rows", what the parts are of. mesh: whose devices have them. It is static, and may stand in the
+    data: `total` asks for it.
+    """
+
+    def __init__(self, along: str, count: int, mesh: Mesh):
+        self.along, self.count, self.mesh = along, count, mesh if mesh.size > 1 else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Order) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.along, self.count, self.mesh))
+
+    def split(self, array: Array, axis: int) -> Array:
+        """The parts along an axis of their own, before the axis that they are of."""
+        shape = array.shape
+        return array.reshape(*shape[:axis], self.count, shape[axis] // self.count, *shape[axis + 1 :])
+
+    def join(self, parts: Array, axis: int) -> Array:
+        """The sum of what the parts have along an axis, from the first to the last."""
+        parts = jnp.moveaxis(everywhere(parts, self.mesh), axis, 0)
+        return reduce(jnp.add, [parts[i] for i in range(self.count)])
+
+
+def total(values: Array, axis: int, order: Order | None, along: str) -> Array:
+    """The sum along an axis, over tasks or over rows, in this order if there is one for them."""
+    if order is None or order.along != along:
+        return jnp.sum(values, axis=axis)
+    return order.join(jnp.sum(order.split(values, axis), axis=axis + 1), axis)
 
 
 def beside(array: np.ndarray, tree: PyTree) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from bisaddle.devices import held_here, put, replicated, whole
+from bisaddle.devices import Order as Order, held_here, put, replicated, total as total, whole
 from bisaddle.problem import Derivatives, Point, Problem
 
 # what shards go along
@@ -88,23 +88,33 @@ def shard_rows(data: PyTree, mesh: Mesh, axes: PyTree = None) -> PyTree:
 
 
 def shard(
-    problem: Problem, start: Point, mesh: Mesh, axes: PyTree = None, *, shards: int | None = None
+    problem: Problem,
+    start: Point,
+    mesh: Mesh,
+    axes: PyTree = None,
+    *,
+    shards: int | None = None,
+    deterministic: bool = False,
 ) -> tuple[Problem, Point]:
     """The problem with its data over the mesh, by tasks or by rows as its axis is named, and the start.
 
     The answers are those of one device: where tasks or rows are filled up, f and g at the start are compared with what
     they were, and ValueError says so if they differ. x, theta and y keep their shapes. axes: as shard_rows takes them.
     shards: a multiple of the number of devices to fill up to, None for that number; with the same one, a run can be
-    taken up on another number of devices.
+    taken up on another number of devices. deterministic: sums in a fixed order, shard by shard, so that with the same
+    number of shards the digits are the same on any number of devices and processes; for this, data need a field
+    `order`, as those of multitask.regression have.
     """
     kind, shards = _kind(mesh), mesh.size if shards is None else shards
     if not isinstance(shards, int) or shards < 1 or shards % mesh.size:
         raise ValueError(f"shards must be a multiple of the {mesh.size} devices of the mesh, given {shards!r}")
     axes = _axes(problem.data, kind) if axes is None else _spread(axes, problem.data)
+    order = Order(kind, shards, mesh)
+    given = replace(problem, data=_ordered(problem.data, order)) if deterministic else problem
     if kind == "rows":
-        placed = replace(problem, data=_sharded(problem.data, axes, mesh, shards))
+        placed = replace(given, data=_sharded(given.data, axes, mesh, shards))
     else:
-        placed = _by_tasks(problem, start, axes, mesh, shards)
+        placed = _by_tasks(given, start, axes, mesh, shards)
     if any(a.shape != b.shape for a, b in zip(*map(jax.tree.leaves, (problem.data, placed.data)), strict=False)):
         _check_same(problem, placed, start, mesh)
         return placed, start
@@ -218,6 +228,15 @@ def _tasks(data: PyTree) -> int:
     if not lengths:
         raise ValueError("there is no array in the data that could be split")
     return max(lengths, key=lengths.count)
+
+
+def _ordered(data: PyTree, order: Order) -> PyTree:
+    if not hasattr(data, "order"):
+        raise ValueError(
+            "deterministic=True needs data with a field `order`, and f and g that take their sums with it: "
+            "multitask.regression has one; for functions of your own see docs/parallel.md"
+        )
+    return data._replace(order=order)
 
 
 def _with_mask(data: PyTree) -> PyTree:
