@@ -9,6 +9,7 @@ Computation follows the data, and no array of the data is ever gathered. See doc
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice, product
 from typing import Any
 
 import equinox as eqx
@@ -26,6 +27,8 @@ KINDS = ("tasks", "rows")
 # seconds without a sign of life after which a process is given up, and to wait for all of them at the start
 HEARTBEAT = 10
 STARTING = 120
+# ways to fill up x that are tried
+MOST_CHOICES = 64
 
 
 def initialize(
@@ -291,9 +294,13 @@ def _by_tasks(problem: Problem, start: Point, axes: list[int | None], mesh: Mesh
     data = _sharded(data, _axes(data, "tasks") if data is not problem.data else axes, mesh, shards)
     grows = lambda leaf: (tasks, more) if np.ndim(leaf) and leaf.shape[0] == tasks else (0, 0)
     x, theta, y = (tuple(map(grows, jax.tree.leaves(part))) for part in (start.x, start.theta, start.y))
-    made = _with_filled(problem, data, (x, theta, y))
-    # an x for all tasks may happen to be as long as there are tasks
-    return made if _fits(made, start) else _with_filled(problem, data, (tuple((0, 0) for _ in x), theta, y))
+    # an x for all tasks may happen to be as long as there are tasks: then f and g do not take it filled up
+    choices = product(*(((tasks, more), (0, 0)) if count[0] else ((0, 0),) for count in x))
+    made = (_with_filled(problem, data, (choice, theta, y)) for choice in islice(choices, MOST_CHOICES))
+    found = next((one for one in made if _fits(one, start)), None)
+    if found is None:
+        raise ValueError(f"f and g do not take {more} tasks in place of {tasks}; write them for any number of tasks")
+    return found
 
 
 def _with_filled(problem: Problem, data: PyTree, counts: tuple) -> Problem:
