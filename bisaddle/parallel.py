@@ -171,6 +171,10 @@ def _axes(data: PyTree, kind: str) -> list[int | None]:
     """Along which axis each array of the data is split, None for those that are not."""
     own = getattr(data, "row_axes", None) if kind == "rows" else None
     paths = jax.tree_util.tree_leaves_with_path(data)
+    if own == {}:
+        raise ValueError(
+            'these data hold no rows, only sums over them; split them by "tasks", or make them with form="rows"'
+        )
     if own is not None:
         return [own.get(jax.tree_util.keystr(path).lstrip(".")) for path, _ in paths]
     count = _tasks(data)

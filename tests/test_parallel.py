@@ -1,14 +1,6 @@
 """Several devices and several processes: the answers of one, nothing gathered, nothing that waits for ever."""
 
-import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,52 +9,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.devices import Order, content_sums, total
-
-ROOT = Path(__file__).parents[1]
-LIGHT = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
-    "--xla_cpu_parallel_codegen_split_count=1"
-)
-
-
-def worker(order):
-    environment = {**os.environ, "XLA_FLAGS": LIGHT, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.parallel_worker", json.dumps(order)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes)
-
-
-def answer(process, seconds=240):
-    out, err = process.communicate(timeout=seconds)
-    assert process.returncode == 0, err
-    return json.loads(out.splitlines()[-1])
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def together(processes, devices, **order):
-    """The answers of so many processes, each with so many devices, that run together."""
-    address = f"127.0.0.1:{free_port()}"
-    started = [
-        worker({"do": "process", "devices": devices, "join": [address, processes, i], **order})
-        for i in range(processes)
-    ]
-    try:
-        return [answer(process) for process in started]
-    finally:
-        end(started)
-
-
-def end(processes):
-    for process in processes:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdout, process.stderr):
-            pipe.close()
+from tests.parallel_start import answer, together, worker
 
 
 @pytest.fixture(scope="module")
@@ -99,35 +46,6 @@ def test_two_processes_of_which_one_is_slow_agree_to_the_last_digit():
     order = {"kind": "tasks", "form": "gram", "method": "Adaptive", "slow": True}
     first, second = together(2, 2, options={"tol": 1e-6, "every": 5, "max_seconds": 200}, **order)
     assert first["status"] == "CERTIFIED" and first == second
-
-
-@pytest.mark.slow
-def test_a_process_that_is_killed_ends_the_other_and_the_run_goes_on(tmp_path):
-    path = str(tmp_path / "run")
-    options = {"tol": None, "max_steps": 40, "every": 1, "checkpoint": path, "checkpoint_every": 0.0}
-    order = {"kind": "tasks", "form": "gram", "method": "Adaptive", "deterministic": True, "tasks": 6}
-    (whole,) = together(1, 4, **order, options={**options, "checkpoint": str(tmp_path / "whole")})
-    address = f"127.0.0.1:{free_port()}"
-    say = {"do": "process", "devices": 2, **order, "options": options, "slow": True}
-    pair = [worker({**say, "join": [address, 2, i]}) for i in range(2)]
-    try:
-        wait_until(Path(path).exists)
-        pair[1].send_signal(signal.SIGKILL)
-        clock = time.monotonic()
-        _, err = pair[0].communicate(timeout=60)
-        assert time.monotonic() - clock < 60 and pair[0].returncode != 0
-        assert "another process of this run has ended" in err or "distributed service" in err
-    finally:
-        end(pair)
-    for resumed in together(2, 2, **order, options=options, resume=True):
-        assert resumed == whole
-
-
-def wait_until(true, seconds=120):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def rows_problem(weighted):

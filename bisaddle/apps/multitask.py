@@ -40,8 +40,10 @@ from bisaddle.trees import Number
 class GramData(NamedTuple):
     """A task's rows enter only through these: H = A'A/n, c = A'b/n, q = b'b/n, for training and for validation rows.
 
-    real: as task_count takes it. order: of sums over tasks, if it matters.
+    real: as task_count takes it. order: of sums over tasks, if it matters. row_axes: there are no rows to split.
     """
+
+    row_axes = {}
 
     train_gram: Array
     train_cross: Array
