@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         estimators as estimators,
         experiments as experiments,
         methods as methods,
+        parallel as parallel,
         report as report,
         schedules as schedules,
         sets as sets,
@@ -39,7 +40,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("apps", "datasets", "estimators", "experiments", "methods", "report", "schedules", "sets", "theory")
+_MODULES = (
+    "apps",
+    "datasets",
+    "estimators",
+    "experiments",
+    "methods",
+    "parallel",
+    "report",
+    "schedules",
+    "sets",
+    "theory",
+)
 # the names above, by the module that defines them
 _NAMES = {
     "auditing": ("Audit", "audit"),

@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import PyTree
 from threadpoolctl import ThreadpoolController
 
+from bisaddle.devices import mesh_of, placed, replicated
+
 # What XLA does not do for a program this light: it compiles in a third to a tenth of the time. The options help in this
 # combination only, and at level 1 the program runs as fast as with all of them.
 LIGHT = {
@@ -97,7 +99,8 @@ class Program:
     def __init__(self, function: Callable, name: str, fixed: PyTree):
         self.function, self.name = function, name
         leaves, self.form = jax.tree.flatten(fixed)
-        self.leaves = on_device(leaves)
+        self.mesh = mesh_of(leaves)
+        self.leaves = placed(on_device(leaves), self.mesh)
         self.kinds = tuple(_kind(leaf) for leaf in self.leaves)
         self.compiled: dict[tuple, Any] = {}
 
@@ -113,20 +116,25 @@ class Program:
     def _program(self, arrays: tuple, shapes: tuple) -> Any:
         function, form = self.function, self.form
         flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
+        # every process needs all of the answer
+        pinned: dict[str, Any] = {} if self.mesh is None else {"out_shardings": replicated(self.mesh)}
+        jitted, given = jax.jit(flat, **pinned), placed(arrays, self.mesh)
         key = (function, form, self.kinds, shapes)
-        return _kept(
-            key, self.name, lambda: _compiled(jax.jit(flat).lower(self.leaves, *arrays), [*self.leaves, *arrays])
-        )
+        return _kept(key, self.name, lambda: _compiled(jitted.lower(self.leaves, *given), [*self.leaves, *arrays]))
 
 
-def cached(function: Callable, name: str, *arguments: PyTree, effort: int | None = None, **static: Any) -> Any:
+def cached(
+    function: Callable, name: str, *arguments: PyTree, effort: int | None = None, places: Any = None, **static: Any
+) -> Any:
     """The function compiled for arguments of these structures and shapes; it takes and gives JAX arrays.
 
-    effort: of the compiler, 0, 1 or 2; None goes by the size of the arguments. static: keywords that are compiled in.
+    effort: of the compiler, 0, 1 or 2; None goes by the size of the arguments. places: the shardings of what it gives;
+    None leaves them to the compiler. static: keywords that are compiled in.
     """
     leaves, form = jax.tree.flatten(arguments)
     key = (function, form, tuple(_kind(leaf) for leaf in leaves), tuple(static.items()), effort)
-    jitted = jax.jit(function, static_argnames=tuple(static))
+    pinned: dict[str, Any] = {} if places is None else {"out_shardings": places}
+    jitted = jax.jit(function, static_argnames=tuple(static), **pinned)
     return _kept(key, name, lambda: _compiled(jitted.lower(*arguments, **static), leaves, effort))
 
 

@@ -13,7 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
+
+from bisaddle.devices import everywhere, whole
 
 # what a person may write for a number
 Number = float | int | np.number | np.ndarray | Array
@@ -95,6 +98,7 @@ class Shape:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
     empty: np.dtype = np.dtype(np.float64)  # of the vector of a tree without leaves
+    mesh: Mesh | None = None  # on all of whose devices a program wants the vector; None leaves it to the compiler
 
     @classmethod
     def of(cls, tree: PyTree, empty: np.dtype | None = None) -> "Shape":
@@ -120,8 +124,8 @@ class Shape:
         """A new flat vector with the entries of the tree."""
         leaves = jax.tree.leaves(tree)
         if len(leaves) == 1:
-            return np.array(leaves[0], self.dtype).reshape(-1)
-        parts = [np.asarray(leaf).reshape(-1) for leaf in leaves]
+            return np.array(whole(leaves[0]), self.dtype).reshape(-1)
+        parts = [whole(leaf).reshape(-1) for leaf in leaves]
         return np.concatenate(parts, dtype=self.dtype) if parts else np.zeros(0, self.dtype)
 
     def tree(self, v: np.ndarray) -> PyTree:
@@ -134,11 +138,13 @@ class Shape:
     def traced(self, v: Array | np.ndarray) -> PyTree:
         """The tree whose entries are v, inside a program."""
         parts = [v] if len(self.shapes) == 1 else [lax.slice(v, (a,), (b,)) for a, b in self._bounds]
+        if self.mesh is not None:
+            parts = [everywhere(jnp.asarray(part), self.mesh) for part in parts]
         return self.structure.unflatten(map(self._as_leaf, parts, self.shapes, self.dtypes))
 
     def join(self, tree: PyTree) -> Array:
         """The flat vector of a tree, inside a program."""
-        parts = [jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]
+        parts = [jnp.ravel(everywhere(leaf, self.mesh)) for leaf in jax.tree.leaves(tree)]
         if len(parts) == 1:
             return parts[0]
         return jnp.concatenate(parts) if parts else jnp.zeros(0, self.dtype)

@@ -20,26 +20,28 @@ LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -
 ALLOWED = {
     "lazy": set(),
     "spelling": set(),
-    "trees": set(),
-    "programs": set(),
+    "devices": set(),
+    "trees": {"devices"},
+    "programs": {"devices"},
     "showing": set(),
     "sets": {"showing", "trees", "programs"},
     "problem": {"showing", "trees", "sets"},
-    "oracle": {"trees", "programs", "sets", "problem"},
+    "oracle": {"devices", "trees", "programs", "sets", "problem"},
     "schedules": {"showing", "trees", "sets", "problem"},
     "theory": {"trees", "programs", "sets", "problem", "oracle", "schedules"},
-    "methods": {"showing", "lazy", "trees", "sets", "problem", "oracle", "schedules", "theory"},
+    "methods": {"showing", "lazy", "devices", "trees", "sets", "problem", "oracle", "schedules", "theory"},
     # a certificate never trusts the method that it judges
     "certificate": {"showing", "trees", "sets", "problem", "programs", "oracle"},
     # nor does an audit trust the certificate: it shares the problem, its sets and the switch of the BLAS
     "auditing": {"programs", "sets", "problem"},
-    "apps": {"lazy", "trees", "sets", "problem"},
+    "apps": {"lazy", "devices", "trees", "sets", "problem"},
     # rows for apps, never a problem: "apps.multitask" generates the synthetic ones
     "datasets": {"apps", "spelling"},
     # what is made of finished runs: words, figures, a page; from columns and records, so that a Result can plot itself
     "report": {"trees"},
 }
 ALLOWED["run"] = set(ALLOWED) - {"apps", "datasets"}
+ALLOWED["parallel"] = {"devices", "trees", "problem"}
 # applied people's door: problems of apps, solved by a run
 ALLOWED["estimators"] = {"trees", "sets", "problem", "oracle", "certificate", "apps", "run"}
 ALLOWED["experiments"] = set(ALLOWED)

@@ -27,16 +27,23 @@ from bisaddle.apps.tasks import (
     penalties,
     require_word,
     shared_part,
+    task_count,
     uniform_penalty,
     weight_set,
 )
+from bisaddle.devices import Order, total
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box, ConvexSet, L1Ball, Product
 from bisaddle.trees import Number
 
 
 class GramData(NamedTuple):
-    """A task's rows enter only through these: H = A'A/n, c = A'b/n, q = b'b/n, for training and for validation rows."""
+    """A task's rows enter only through these: H = A'A/n, c = A'b/n, q = b'b/n, for training and for validation rows.
+
+    real: as task_count takes it. order: of sums over tasks, if it matters. row_axes: there are no rows to split.
+    """
+
+    row_axes = {}
 
     train_gram: Array
     train_cross: Array
@@ -46,6 +53,8 @@ class GramData(NamedTuple):
     valid_square: Array
     ridge: Array
     divergence: Array
+    real: Array | None = None
+    order: Order | None = None
 
     def train_losses(self, v: Array) -> Array:
         return _gram_losses(v, self.train_gram, self.train_cross, self.train_square)
@@ -65,7 +74,14 @@ class GramData(NamedTuple):
 
 
 class RowData(NamedTuple):
-    """The rows themselves, every task padded with zero rows to the same length; counts are the true numbers of rows."""
+    """The rows themselves, every task padded with zero rows to the same length; counts are the true numbers of rows.
+
+    real: as task_count takes it. order: of sums over tasks or rows, if it matters. row_axes, filled_with: how
+    bs.parallel splits them, and what an empty task has.
+    """
+
+    row_axes = {"train_rows": 1, "train_targets": 1, "valid_rows": 1, "valid_targets": 1}
+    filled_with = {"train_counts": 1.0, "valid_counts": 1.0}
 
     train_rows: Array
     train_targets: Array
@@ -75,24 +91,27 @@ class RowData(NamedTuple):
     valid_counts: Array
     ridge: Array
     divergence: Array
+    real: Array | None = None
+    order: Order | None = None
 
     def train_losses(self, v: Array) -> Array:
-        return _row_losses(v, self.train_rows, self.train_targets, self.train_counts)
+        return _row_losses(v, self.train_rows, self.train_targets, self.train_counts, self.order)
 
     def valid_losses(self, v: Array) -> Array:
-        return _row_losses(v, self.valid_rows, self.valid_targets, self.valid_counts)
+        return _row_losses(v, self.valid_rows, self.valid_targets, self.valid_counts, self.order)
 
     def train_slopes(self, v: Array) -> Array:
-        return _row_slopes(v, self.train_rows, self.train_targets, self.train_counts)
+        return _row_slopes(v, self.train_rows, self.train_targets, self.train_counts, self.order)
 
     def valid_slopes(self, v: Array) -> Array:
-        return _row_slopes(v, self.valid_rows, self.valid_targets, self.valid_counts)
+        return _row_slopes(v, self.valid_rows, self.valid_targets, self.valid_counts, self.order)
 
     def train_products(self, v: Array, w: Array) -> tuple[Array, Array]:
         """H w and <H v - c, w> = <v, H w> - <b, A w> / n of every task, from one A w and one product with A'."""
         image = _predicted(self.train_rows, w)
-        product = _summed_rows(self.train_rows, image) / self.train_counts[:, None]
-        return product, jnp.sum(v * product, axis=1) - jnp.sum(self.train_targets * image, axis=1) / self.train_counts
+        product = _summed_rows(self.train_rows, image, self.order) / self.train_counts[:, None]
+        on_targets = total(self.train_targets * image, 1, self.order, "rows")
+        return product, jnp.sum(v * product, axis=1) - on_targets / self.train_counts
 
 
 def regression(
@@ -229,19 +248,21 @@ def _predicted(rows, v):
     return jnp.einsum("tnd,td->tn", rows, v)
 
 
-def _summed_rows(rows, weights):
+def _summed_rows(rows, weights, order=None):
     """sum_n weights_n rows_n of every task"""
+    if order is not None and order.along == "rows":
+        return order.join(jnp.einsum("tsn,tsnd->tsd", order.split(weights, 1), order.split(rows, 1)), 1)
     # beside a row of zeros XLA takes a product of matrices, in half the time of its product of a vector and a matrix
     pair = jnp.stack([weights, jnp.zeros_like(weights)], axis=1)
     return jnp.einsum("tkn,tnd->tkd", pair, rows)[:, 0]
 
 
-def _row_losses(v, rows, targets, counts):
-    return 0.5 * jnp.sum(jnp.square(_predicted(rows, v) - targets), axis=1) / counts
+def _row_losses(v, rows, targets, counts, order):
+    return 0.5 * total(jnp.square(_predicted(rows, v) - targets), 1, order, "rows") / counts
 
 
-def _row_slopes(v, rows, targets, counts):
-    return _summed_rows(rows, _predicted(rows, v) - targets) / counts[:, None]
+def _row_slopes(v, rows, targets, counts, order):
+    return _summed_rows(rows, _predicted(rows, v) - targets, order) / counts[:, None]
 
 
 def _gram_losses(v, gram, cross, square):
@@ -249,11 +270,13 @@ def _gram_losses(v, gram, cross, square):
 
 
 def _upper(x, theta, y, data):
-    return jnp.sum(y * data.valid_losses(theta)) - uniform_penalty(y, data.divergence)
+    worst = total(y * data.valid_losses(theta), 0, data.order, "tasks")
+    return worst - uniform_penalty(y, data.divergence, data.real, data.order)
 
 
 def _lower(x, theta, data):
-    return jnp.sum(data.train_losses(blend(x, theta))) + 0.5 * data.ridge * jnp.sum(jnp.square(theta))
+    losses = data.train_losses(blend(x, theta)) + 0.5 * data.ridge * jnp.sum(jnp.square(theta), axis=1)
+    return total(losses, 0, data.order, "tasks")
 
 
 def _f_x(x, theta, y, data):
@@ -265,7 +288,7 @@ def _f_theta(x, theta, y, data):
 
 
 def _f_y(x, theta, y, data):
-    return data.valid_losses(theta) - data.divergence * (y.size * y - 1)
+    return data.valid_losses(theta) - data.divergence * (task_count(y, data.real) * y - 1)
 
 
 def _g_theta(x, theta, data):
@@ -279,6 +302,6 @@ def _g_theta_theta(x, theta, w, data):
 def _g_theta_x(x, theta, w, data):
     lam = x["lam"][:, None]
     product, slope = data.train_products(blend(x, theta), w)
-    along_x = gathered(x, lam * (1 - lam) * product)
+    along_x = gathered(x, lam * (1 - lam) * product, data.order)
     along_lam = slope + jnp.sum(lam * (theta - common(x, theta)) * product, axis=1)
     return {"x": along_x, "lam": along_lam}

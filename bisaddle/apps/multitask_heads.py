@@ -29,6 +29,7 @@ from bisaddle.apps.tasks import (
     require_both_classes,
     shared_part,
     shares,
+    task_count,
     uniform_penalty,
     weight_set,
 )
@@ -38,8 +39,14 @@ from bisaddle.trees import Number
 
 
 class Rows(NamedTuple):
-    """Rows of every task, padded to the same length; shares are 1 / n_i, and 0 for padding."""
+    """Rows of every task, padded to the same length; shares are 1 / n_i, and 0 for padding.
 
+    real: as task_count takes it. row_axes: how bs.parallel splits them.
+    """
+
+    row_axes = dict.fromkeys(
+        ("train_rows", "train_targets", "train_shares", "valid_rows", "valid_targets", "valid_shares"), 1
+    )
     train_rows: Array
     train_targets: Array
     train_shares: Array
@@ -48,6 +55,7 @@ class Rows(NamedTuple):
     valid_shares: Array
     ridge: Array
     divergence: Array
+    real: Array | None = None
 
 
 class Logistic(Rows):
@@ -289,7 +297,7 @@ def _valid_losses(theta, data):
 
 
 def _upper(x, theta, y, data):
-    return jnp.sum(y * _valid_losses(theta, data)) - uniform_penalty(y, data.divergence)
+    return jnp.sum(y * _valid_losses(theta, data)) - uniform_penalty(y, data.divergence, data.real)
 
 
 def _lower(x, theta, data):
@@ -308,7 +316,7 @@ def _f_theta(x, theta, y, data):
 
 
 def _f_y(x, theta, y, data):
-    return _valid_losses(theta, data) - data.divergence * (y.size * y - 1)
+    return _valid_losses(theta, data) - data.divergence * (task_count(y, data.real) * y - 1)
 
 
 def _g_theta(x, theta, data):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from bisaddle.devices import Order, total
 from bisaddle.problem import Constants, described
 from bisaddle.sets import (
     CappedSimplex,
@@ -213,14 +214,21 @@ def per_task(values: Array, theta: Array) -> Array:
     return values.reshape((-1,) + (1,) * (theta.ndim - 1))
 
 
-def gathered(x: dict[str, Array], values: Array) -> Array:
+def gathered(x: dict[str, Array], values: Array, order: Order | None = None) -> Array:
     """What tasks give for x, one for each: their sum where x is one for all"""
-    return (values if values.size == x["x"].size else jnp.sum(values, axis=0)).reshape(x["x"].shape)
+    return (values if values.size == x["x"].size else total(values, 0, order, "tasks")).reshape(x["x"].shape)
 
 
-def uniform_penalty(y: Array, divergence: Array) -> Array:
-    """Experiment 2's (divergence / T) |T y - 1|^2 / 2"""
-    return divergence / y.size * 0.5 * jnp.sum(jnp.square(y.size * y - 1))
+def uniform_penalty(y: Array, divergence: Array, real: Array | None = None, order: Order | None = None) -> Array:
+    """Experiment 2's (divergence / T) |T y - 1|^2 / 2, over the real tasks"""
+    T = task_count(y, real)
+    squares = jnp.square(T * y - 1)
+    return divergence / T * 0.5 * total(squares if real is None else real * squares, 0, order, "tasks")
+
+
+def task_count(y: Array, real: Array | None) -> Array | int:
+    """How many tasks there are. real: 1 for each of them, 0 for those that only fill up; None: all are real."""
+    return y.size if real is None else jnp.sum(real)
 
 
 class Shared(NamedTuple):

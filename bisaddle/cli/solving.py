@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bisaddle.cli import documents, outputs, screen, sources
+from bisaddle.cli import documents, outputs, processes, screen, sources
 from bisaddle.cli.answer import WORDS, Clock, exact, show
 from bisaddle.cli.errors import NOT_CONVERGED
 from bisaddle.cli.helping import Sectioned
@@ -84,6 +84,8 @@ APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergenc
     type=seed_range,
     help="Of the split of the rows, and of the starts; of the function, if it has a seed.",
 )
+@option("--processes", click.IntRange(1, 256), 1, "Processes of this machine to share the work.")
+@option("--shard", click.Choice(["tasks", "rows"]), "tasks", "What they share: the tasks, or the rows of each task.")
 @precision_option
 @out_options
 @click.option(
@@ -115,29 +117,24 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
         named("method", options["method"], sources.methods(), "--method")
     specification = _specification(ctx, problem, file, options)
     rows = rows_of(specification)
+    limits = {key: options[key] for key in ("tol", "rtol", "max_steps", "max_seconds")}
+    if options["rtol"] and ctx.get_parameter_source("tol") is click.core.ParameterSource.DEFAULT:
+        limits["tol"] = None  # rtol alone
     # not before: what is wrong with the arguments is told without the wait for it
     with screen.Progress("loading JAX", quiet=options["as_json"]):
-        import jax
-
         from bisaddle.run.solve import solve as solved
-        from bisaddle.run.starts import start_points
 
-    with precision_of(options["precision"]):
+    with processes.joined(specification, options, limits), precision_of(options["precision"]):
         built, specification = build(specification, rows=rows)
         chosen = (options[key] for key in ("tol", "max_steps", "step", "nu"))
         method = method_named(options["method"], built.problem, built.start, *chosen)
         settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu", "starts")}
         settings |= {"method": method.name, "steps": list(options["step"]), "precision": int(options["precision"])}
-        limits = {key: options[key] for key in ("tol", "rtol", "max_steps", "max_seconds")}
-        if options["rtol"] and ctx.get_parameter_source("tol") is click.core.ParameterSource.DEFAULT:
-            limits["tol"] = None  # rtol alone
-        start = built.start
-        if options["starts"] > 1:
-            start = start_points(built.problem, start, options["starts"], jax.random.key(options["seed"] or 0))
         if options["checkpoint"] is not None:
             limits["checkpoint"] = new_checkpoints(specification, settings, options)
+        begin = processes.begin(built, options)
         clock.start()
-        result = watched(partial(solved, built.problem, start, method, **limits), built, method, options)
+        result = watched(partial(solved, *begin, method, **limits), built, method, options)
         leave(result, built, specification, settings | {"tol": result.tol, "scale": result.scale}, options, clock)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+from bisaddle.devices import whole
 from bisaddle.methods.about import SADDLE
 from bisaddle.methods.base import Counts, State, able, unaliased
 from bisaddle.methods.saddle import SaddleMethod, gradients, lipschitz, numbers_of
@@ -168,9 +169,9 @@ def _require_positive(variable: str, convex_set: ConvexSet | None, v: PyTree) ->
     if isinstance(convex_set, Product):
         for block, part in convex_set.split(v):
             _require_positive(variable, block, part)
-    elif isinstance(convex_set, Simplex) and not traced(v) and not np.all(np.asarray(v) > 0):
+    elif isinstance(convex_set, Simplex) and not traced(v) and not np.all(whole(v) > 0):
         raise ValueError(
-            f"MirrorProx needs a start with {variable} > 0 on a Simplex, given {np.asarray(v).min():.3g} as the least "
+            f"MirrorProx needs a start with {variable} > 0 on a Simplex, given {whole(v).min():.3g} as the least "
             "entry: multiplicative steps never leave a face; use equal entries, or Extragradient"
         )
 

@@ -1,6 +1,6 @@
 """The derivatives of a problem at flat NumPy vectors, each a small compiled program: for what runs on the host."""
 
-import math
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
+from bisaddle.devices import beside, mesh_of
 from bisaddle.oracle import depends
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
@@ -89,9 +90,8 @@ class Kernels:
         self.dtype = self.x.dtype
         self.theta, self.y = (Shape.of(part, empty=self.dtype) for part in (point.theta, point.y))
         self.eps = float(np.finfo(self.dtype).eps)
-        self.part = _Part(
-            problem.upper, problem.lower, on_device(problem.data), problem.derivatives, self.x, self.theta, self.y
-        )
+        shapes = (replace(shape, mesh=mesh_of(problem.data)) for shape in (self.x, self.theta, self.y))
+        self.part = _Part(problem.upper, problem.lower, on_device(problem.data), problem.derivatives, *shapes)
         self.has_lower = problem.lower is not None
         self.x_set: FlatSet = flat_set(problem.x_set, point.x)
         self.y_set: FlatSet | None = None if problem.y_set is None else flat_set(problem.y_set, point.y)
@@ -106,7 +106,7 @@ class Kernels:
         self.blocks = matrix_blocks(self.theta)
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0
-        self.identity = jax.device_put(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)))
+        self.identity = beside(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)), self.part.data)
 
     def point(self, x: Vector, theta: Vector, y: Vector) -> Point:
         return Point(*on_device((self.x.tree(x), self.theta.tree(theta), self.y.tree(y))))
@@ -220,7 +220,7 @@ class Kernels:
 
 def power_passes(size: int) -> int:
     """Passes of a power iteration after which it has more than half of the norm."""
-    return 3 + math.ceil(math.log2(size) / 4)
+    return 3 + int(np.ceil(np.log2(size) / 4))
 
 
 def shortfall(size: int, passes: int) -> float:

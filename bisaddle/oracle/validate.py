@@ -16,6 +16,7 @@ import numpy as np
 from jax.core import eval_context
 from jaxtyping import PyTree
 
+from bisaddle.devices import whole
 from bisaddle.oracle import call
 from bisaddle.problem import Point, Problem, described
 from bisaddle.sets.base import ConvexSet, traced
@@ -334,7 +335,7 @@ def _check_finite(point: Point) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(point):
         if traced(leaf):
             continue
-        bad = np.argwhere(~np.isfinite(leaf))
+        bad = np.argwhere(~np.isfinite(whole(leaf)))
         if len(bad):
             name = jax.tree_util.keystr(path)
             raise ValueError(

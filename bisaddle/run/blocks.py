@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import programs
 from bisaddle.certificate.certifier import Certifier
+from bisaddle.devices import held_here, like, mesh_of, placed, replicated, whole
 from bisaddle.methods.base import UNROLL, Method, State
 from bisaddle.problem import Point, Problem
 from bisaddle.run.checkpoint import Checkpoints
@@ -50,21 +51,26 @@ class Lanes:
         unroll: bool = False,
     ):
         self.count, self.name, self.effort = len(states), method.name, effort
-        self.fixed = programs.on_device((problem, method))
-        self.states = states[0]
+        mesh = mesh_of((problem, states))
+        self.fixed = placed(programs.on_device((problem, method)), mesh)
+        self.states = placed(states[0], mesh)
         if stacked or self.count > 1:
-            stack = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
-            self.states = programs.on_device(jax.tree.map(stack, *states))
+            stack = lambda *leaves: np.stack([whole(leaf) for leaf in leaves])
+            self.states = placed(programs.on_device(jax.tree.map(stack, *states)), mesh)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.states))
         self.capacity = capacity or int(min(BUFFER_RECORDS, max(1, BUFFER_BYTES // max(size, 1))))
         mapped = None if not stacked and self.count == 1 else "with its method" if stacked else "one method"
+        # states stay where they are; what is kept goes to every host
+        shardings = lambda: jax.tree.map(lambda leaf: leaf.sharding, self.states)
+        self.places = None if mesh is None else (shardings(), replicated(mesh))
         self.static = {"mapped": mapped, "keep": keep, "capacity": self.capacity, "unroll": unroll}
 
     def program(self) -> Callable:
         """Compiled when first asked for."""
         numbers = (np.int64(1), np.int64(1))
         what = f"the steps of {self.name}"
-        return programs.cached(_block, what, self.fixed, self.states, *numbers, effort=self.effort, **self.static)
+        options = {"effort": self.effort, "places": self.places}
+        return programs.cached(_block, what, self.fixed, self.states, *numbers, **options, **self.static)
 
     def advance(self, every: int, records: int) -> tuple[PyTree, float]:
         """`records` times `every` steps: what was kept, NumPy arrays with a record and a lane axis; and the seconds."""
@@ -81,7 +87,7 @@ class Lanes:
         if not self.static["mapped"]:
             return self.states
         # by way of NumPy: an index of JAX's would be a program for every shape
-        return programs.on_device(jax.tree.map(lambda leaf: np.asarray(leaf)[i], self.states))
+        return programs.on_device(jax.tree.map(lambda leaf: whole(leaf)[i], self.states))
 
 
 def _block(
@@ -138,7 +144,8 @@ class BlockRun(Run):
 
     def __init__(self, problem: Problem, method: Method, start: Point, certifier: Certifier, bar: Progress):
         super().__init__(problem, method, certifier, bar)
-        self.state = method.init(problem, start)
+        state = method.init(problem, start)
+        self.state = placed(state, mesh_of((problem, state)))
 
     def look_at_start(self, limits: Limits) -> None:
         first = self.record(self.state, 0.0)
@@ -146,18 +153,21 @@ class BlockRun(Run):
         self.status = limits.status(0, 0.0, record=first)
 
     def snapshot(self) -> dict[str, Any]:
-        return super().snapshot() | {"state": self.state}
+        return super().snapshot() | {"state": jax.tree.map(held_here, self.state)}
 
     def restore(self, snapshot: Any) -> None:
         super().restore(snapshot)
         found = snapshot.get("state")
         if jax.tree.structure(found) != jax.tree.structure(self.state) or _kinds(found) != _kinds(self.state):
             raise ValueError(f"its state is not that of {self.method.name} on this problem")
-        self.state = found
+        self.state = like(found, self.state)
 
     def record(self, state: State, seconds: float, below: float | None = None) -> Record:
-        certificate = self.certifier.certificate(*self.certifier.kernels.flat(state.point), below=below)
-        return self.keep(int(state.k), seconds, state.point, certificate, self.method.counts(self.problem, state))
+        kernels = self.certifier.kernels
+        place = kernels.flat(state.point)
+        certificate = self.certifier.certificate(*place, below=below)
+        point = state.point if mesh_of(state) is None else kernels.point(*place)  # a record is whole on every host
+        return self.keep(int(state.k), seconds, point, certificate, self.method.counts(self.problem, state))
 
     def take(self, states: State, last: State, seconds: float, limits: Limits) -> None:
         """Go on to the states that a block has recorded, the last of which is on the device too."""
@@ -170,7 +180,8 @@ class BlockRun(Run):
                 self.state = _last_within(self.problem, self.method, begin, k - first, self.ceiling)
             else:
                 at_end = i == len(sizes) - 1
-                self.state = last if at_end else programs.on_device(jax.tree.map(lambda leaf, i=i: leaf[i], states))
+                earlier = jax.tree.map(lambda leaf, i=i: leaf[i], states)
+                self.state = last if at_end else like(programs.on_device(earlier), last)
             self.k = int(self.state.k)  # now: a certificate may run out of time
             record = None
             if sound and limits.due(k):
@@ -194,9 +205,14 @@ def run_blocks(runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoint
     lanes = Lanes(runs[0].problem, runs[0].method, states, effort=None if few else 2, unroll=not few)
     k, pace = max((run.k for run in runs if run.status is None), default=0), None
     while under_way := [(i, run) for i, run in enumerate(runs) if run.status is None]:
-        if checkpoints is not None and checkpoints.due():
+        left = np.inf if limits.deadline is None else limits.deadline - time.perf_counter()
+        due = checkpoints is not None and checkpoints.due()
+        if limits.together is not None:  # the slowest sets the pace, and every one has to gather what is kept
+            due, left, slowest = limits.together.largest(due, -left, pace or 0.0)
+            left, pace = -left, slowest or None
+        if checkpoints is not None and due:
             checkpoints.keep({i: run.snapshot() for i, run in enumerate(runs)})
-        every, records = _plan(k, limits, pace, lanes.capacity)
+        every, records = _plan(k, limits, pace, lanes.capacity, left)
         states, seconds = lanes.advance(every, records)
         k, pace = k + every * records, seconds / (every * records)
         for i, run in under_way:
@@ -204,8 +220,10 @@ def run_blocks(runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoint
             run.take(mine, lanes.state(i), seconds / len(under_way), limits)
 
 
-def _plan(k: int, limits: Limits, seconds_per_step: float | None, capacity: int) -> tuple[int, int]:
-    """(steps between records, records) of the next block.
+def _plan(
+    k: int, limits: Limits, seconds_per_step: float | None, capacity: int, left: float = np.inf
+) -> tuple[int, int]:
+    """(steps between records, records) of the next block. left: seconds until the deadline.
 
     A record boundary splits into pieces only at multiples of UNROLL, so that the arithmetic never depends on timing.
     """
@@ -213,10 +231,7 @@ def _plan(k: int, limits: Limits, seconds_per_step: float | None, capacity: int)
     to_record = min(every - k % every, max_steps - k)
     if seconds_per_step is None:  # a first small piece tells how long a step takes
         return min(to_record, 4 * UNROLL), 1
-    budget = BLOCK_SECONDS
-    if limits.deadline is not None:
-        budget = min(budget, max(limits.deadline - time.perf_counter(), 0.0))
-    affordable = max(int(budget / max(seconds_per_step, 1e-9)), 1)
+    affordable = max(int(min(BLOCK_SECONDS, max(left, 0.0)) / max(seconds_per_step, 1e-9)), 1)
     if k % every == 0 and affordable >= every and max_steps - k >= every:
         return every, max(1, min(affordable // every, (max_steps - k) // every, capacity))
     if affordable >= to_record:
@@ -257,7 +272,7 @@ def _kinds(tree: PyTree) -> list[tuple]:
 
 def _magnitude(tree: PyTree) -> float:
     """The largest absolute entry; NaN if there is one."""
-    return float(np.max([np.max(np.abs(np.asarray(leaf))) for leaf in jax.tree.leaves(tree) if leaf.size]))
+    return float(np.max([np.max(np.abs(whole(leaf))) for leaf in jax.tree.leaves(tree) if leaf.size]))
 
 
 def _magnitudes(states: Any) -> np.ndarray:

@@ -8,18 +8,20 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from bisaddle.certificate.certifier import Gap
+from bisaddle.devices import Together, axes_of, held_here, mesh_of, split
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.problem import Point, Problem
 from bisaddle.run import container
-from bisaddle.run.plain import Reader, Writer, described, difference
+from bisaddle.run.plain import SUMS, Reader, Writer, described, difference
 from bisaddle.trees import Number
 
 try:
@@ -70,7 +72,7 @@ class Checkpoints:
         self.runs: dict[int, Any] = {}
         self.looked: dict[int, float] = {}
         self.written, self.count, self.unwritten = -float("inf"), 0, False
-        self.good = True
+        self.good = self.writes = True
 
     @classmethod
     def after(cls, path: str | os.PathLike, every: Number, note: Any) -> "Checkpoints":
@@ -81,8 +83,26 @@ class Checkpoints:
         return home
 
     @contextmanager
-    def held(self, fresh: bool) -> Iterator[None]:
-        """with held(fresh): nobody else has the file. fresh: a file that is there already is refused."""
+    def held(self, fresh: bool, together: Together | None = None) -> Iterator[None]:
+        """with held(fresh): nobody else has the file. fresh: a file that is there already is refused.
+
+        together: the processes of the run, if there are several. The first one has the file; what it is refused for,
+        all of them are.
+        """
+        with ExitStack() as stack:
+            refusal, self.writes = None, together is None or together.first
+            if self.writes:
+                try:
+                    stack.enter_context(self._held(fresh))
+                except (ValueError, OSError) as error:
+                    refusal = error
+            refused = refusal is not None if together is None else together.any(refusal is not None)[0]
+            if refused:
+                raise refusal or ValueError(f"{self.path}: refused in the first process of the run, which says why")
+            yield
+
+    @contextmanager
+    def _held(self, fresh: bool) -> Iterator[None]:
         from bisaddle.report.files import check_writable
 
         check_writable(self.path)
@@ -105,7 +125,10 @@ class Checkpoints:
         if isinstance(method, HostMethod) and not method.resumable:
             raise ValueError(f"{method.name} is not resumable, and so has no checkpoints; leave checkpoint out")
         found = versions("bisaddle", "python", "jax", "jaxlib", "numpy")
-        self.head = Kept(described(problem), described(method), method, list(starts), settings, [], self.note, found)
+        whole_starts = [jax.tree.map(held_here, start) for start in starts]
+        places = [axes_of(leaf) for leaf in jax.tree.leaves(starts[0])]
+        parts = described(problem, summed=mesh_of(problem) is not None), described(method)
+        self.head = Kept(*parts, method, whole_starts, settings, [], self.note, found, places=places)
         self.count = len(starts)
 
     def restore(self, runs: Sequence[Any], snapshots: list) -> None:
@@ -125,7 +148,7 @@ class Checkpoints:
         now = time.perf_counter()
         self.runs |= runs
         self.looked |= dict.fromkeys(runs, now)
-        self.unwritten = len(self.runs) == self.count
+        self.unwritten = self.writes and len(self.runs) == self.count
         if self.unwritten and now - self.written >= self.every:
             self._write()
 
@@ -182,7 +205,10 @@ class Checkpoints:
 
 @dataclass
 class Kept:
-    """What a checkpoint holds. problem_parts, method_parts: as `described`; absent: functions that the method had."""
+    """What a checkpoint holds. problem_parts, method_parts: as `described`; absent: functions that the method had.
+
+    places: along which axes of a mesh the arrays of a start were split.
+    """
 
     problem_parts: dict[str, str]
     method_parts: dict[str, str]
@@ -193,10 +219,21 @@ class Kept:
     note: Any
     versions: dict[str, str | None]
     absent: list[str] = field(default_factory=list)
+    places: list[list] = field(default_factory=list)
 
     def check_problem(self, path: str | os.PathLike, problem: Problem) -> None:
-        if found := difference(self.problem_parts, described(problem)):
+        summed = any(f" {SUMS} " in words for words in self.problem_parts.values())
+        if found := difference(self.problem_parts, described(problem, summed)):
             raise ValueError(f"the problem is not that of {path}: {found}")
+
+    def placed_starts(self, problem: Problem) -> list[Point]:
+        """The starts, split over the mesh of the problem as they were."""
+        mesh = mesh_of(problem.data)
+        leaves, form = jax.tree.flatten(self.starts[0])
+        if mesh is None or len(self.places) != len(leaves):
+            return self.starts
+        each = lambda start: map(lambda leaf, axes: split(leaf, axes, mesh), jax.tree.leaves(start), self.places)
+        return [form.unflatten(each(start)) for start in self.starts]
 
     def method_for(self, path: str | os.PathLike, given: Method | None) -> Method:
         """The method of the file, or the same one as given: only that has its functions."""

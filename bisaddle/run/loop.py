@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
+from zlib import crc32
 
 import numpy as np
 
 from bisaddle.certificate.certifier import Certificate, Certifier
+from bisaddle.devices import Together
 from bisaddle.methods.base import Counts, HostMethod, Look, Method, NotStronglyConvex
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import watch
@@ -40,7 +42,8 @@ ACCEPTABLE = 10
 class Limits:
     """When a run ends and how often it is recorded; sparse: the user has not said how often.
 
-    horizon: the steps that programs are compiled for; None is max_steps.
+    horizon: the steps that programs are compiled for; None is max_steps. together: the processes of the run, if there
+    are several: what one of them decides by its clock, its callback or its keyboard, all of them do.
     """
 
     max_steps: int
@@ -51,14 +54,21 @@ class Limits:
     sparse: bool = False
     interrupt: Interrupt = field(default_factory=Interrupt)
     horizon: int | None = None
+    together: Together | None = None
 
     def status(
-        self, k: int, size: float, ceiling: float = np.inf, record: Record | None = None, idle: int = 0
+        self,
+        k: int,
+        size: float,
+        ceiling: float = np.inf,
+        record: Record | None = None,
+        idle: int = 0,
+        look: Look | None = None,
     ) -> Status | None:
         """How a run ends that stands at step k; None: it goes on.
 
         size: the largest entry of its iterates, which may not exceed the ceiling. record: if one was made at k; idle:
-        records since one was better than all before.
+        records since one was better than all before. look: where a run stands that is driven from the host.
         """
         if not np.isfinite(size):
             return Status.NONFINITE
@@ -72,13 +82,17 @@ class Limits:
                     return refuted
                 if idle >= IDLE:
                     return Status.STALLED
-            if self.callback is not None and self.callback(record):
-                return Status.INTERRUPTED
+        called = record is not None and self.callback is not None and bool(self.callback(record))
+        late = self.deadline is not None and time.perf_counter() >= self.deadline
+        asked = self.interrupt.asked
+        if self.together is not None:
+            called, asked, late = self.together.any(called, asked, late, mark=_checksum(look))
+        if called:
+            return Status.INTERRUPTED
         if k >= self.max_steps:
             return Status.MAX_STEPS
-        if self.interrupt.asked:
+        if asked:
             return Status.INTERRUPTED
-        late = self.deadline is not None and time.perf_counter() >= self.deadline
         return Status.MAX_SECONDS if late else None
 
     def ending(self, status: Status, certificate: Certificate) -> Status:
@@ -93,6 +107,11 @@ class Limits:
     def due(self, k: int) -> bool:
         """Whether step k is one to record."""
         return k % self.every == 0 or k >= self.max_steps
+
+
+def _checksum(look: Look | None) -> int:
+    """Of where a run stands: hosts that round differently would part without it, and wait for each other for ever."""
+    return 0 if look is None else crc32(np.concatenate([look.x, look.theta, look.y, [look.gap]]).tobytes())
 
 
 def _refuted(certificate: Certificate) -> Status | None:
@@ -292,7 +311,7 @@ def _steps(run: HostRun, number: int, limits: Limits, checkpoints: Checkpoints |
         if np.isfinite(size) and size <= run.ceiling:
             run.move_to(look)
             record = _record(run, look, limits)
-        run.status = limits.status(look.k, size, run.ceiling, record, run.idle) or run.out_of_reach(limits.tol)
+        run.status = limits.status(look.k, size, run.ceiling, record, run.idle, look) or run.out_of_reach(limits.tol)
         yield
 
 

@@ -24,10 +24,14 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import PyTree
 
+from bisaddle.devices import content_sums, is_elsewhere, whole
+
 # a mark in the JSON: what follows is not a plain dict
 TAGS = ("class", "array", "device", "scalar", "key", "float", "tuple", "dict", "deque", "enum", "function", "partial")
 # classes of these packages that a field is annotated with are what it has to be
 TYPES_FROM = ("builtins", "numpy", "collections", "jax", "jaxlib", "bisaddle")
+# what comes before the digest of an array that lies on several hosts
+SUMS = "sums"
 # what a field of a plain type may hold
 PLAIN = {bool: (bool, np.bool_), int: (int, np.integer), float: (float, int, np.floating)}
 
@@ -49,7 +53,7 @@ class Writer:
     """writer(value) is JSON; writer.arrays are those that it refers to by number."""
 
     def __init__(self) -> None:
-        self.arrays: list[np.ndarray] = []
+        self.arrays: list[Any] = []
 
     def __call__(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | str):
@@ -79,7 +83,8 @@ class Writer:
             self.arrays.append(np.asarray(jax.random.key_data(value)))
             return {"key": len(self.arrays) - 1, "implementation": implementation}
         tag = "device" if isinstance(value, jax.Array) else "array" if isinstance(value, np.ndarray) else "scalar"
-        self.arrays.append(np.asarray(value))
+        # one that lies on several hosts can only be described
+        self.arrays.append(value if is_elsewhere(value) else np.asarray(value))
         return {tag: len(self.arrays) - 1}
 
     def _object(self, value: Any) -> dict[str, Any]:
@@ -174,9 +179,13 @@ class Reader:
             _check_types(kind, dict(zip(names, values, strict=True)))
             return tuple.__new__(kind, values)
         names = [field.name for field in dataclasses.fields(kind)]
-        if sorted(plain["fields"]) != sorted(names):
+        added = {f.name for f in dataclasses.fields(kind) if f.default_factory is not dataclasses.MISSING}
+        if not set(names) - added <= set(plain["fields"]) <= set(names):
             raise ValueError(f"a {kind.__name__} has the fields {', '.join(names)}, found {sorted(plain['fields'])}")
-        values = {name: self._value(plain["fields"][name]) for name in names}
+        values = {name: self._value(plain["fields"][name]) for name in names if name in plain["fields"]}
+        for field in dataclasses.fields(kind):  # which the files of an earlier version do not have
+            if field.name not in values and field.default_factory is not dataclasses.MISSING:
+                values[field.name] = field.default_factory()
         _check_types(kind, values)
         made = object.__new__(kind)
         for name, value in values.items():
@@ -285,13 +294,17 @@ def _digestible(code: types.CodeType) -> list:
     return [code.co_code.hex(), list(code.co_names), list(code.co_varnames), [constant(c) for c in code.co_consts]]
 
 
-def described(value: Any) -> dict[str, str]:
-    """What a value is, part by part: numbers, and of arrays, functions and data a digest. path: words."""
+def described(value: Any, summed: bool = False) -> dict[str, str]:
+    """What a value is, part by part: numbers, and of arrays, functions and data a digest. path: words.
+
+    summed: the digest of arrays is one that can be had of arrays on several hosts, too.
+    """
     writer = Writer()
-    return dict(_parts(writer(value), writer.arrays, ""))
+    plain = writer(value)
+    return dict(_parts(plain, [_array_words(array, summed) for array in writer.arrays], ""))
 
 
-def _parts(plain: Any, arrays: list[np.ndarray], path: str):
+def _parts(plain: Any, arrays: list[str], path: str):
     if isinstance(plain, list):
         for i, item in enumerate(plain):
             yield from _parts(item, arrays, f"{path}[{i}]")
@@ -301,7 +314,7 @@ def _parts(plain: Any, arrays: list[np.ndarray], path: str):
         return
     number = next((plain[tag] for tag in ("array", "device", "scalar", "key") if tag in plain), None)
     if number is not None:
-        yield path, _array_words(arrays[number])
+        yield path, arrays[number]
     elif "partial" in plain and not plain["arguments"]["tuple"] and not plain["keywords"]["dict"]:
         yield from _parts(plain["partial"], arrays, path)
     elif "dict" in plain:
@@ -319,10 +332,12 @@ def _parts(plain: Any, arrays: list[np.ndarray], path: str):
             yield from _parts(item, arrays, path if tag == "tuple" else f"{path}.{tag}")
 
 
-def _array_words(array: np.ndarray) -> str:
+def _array_words(array: Any, summed: bool) -> str:
     kind = f"{array.dtype}{list(array.shape)}"
     if array.size <= 4:
-        return f"{kind} {array.tolist()}"
+        return f"{kind} {whole(array).tolist()}"
+    if summed or is_elsewhere(array):
+        return f"{kind} {SUMS} {content_sums(array)}"
     return f"{kind} sha256 {hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
 
 
@@ -330,7 +345,7 @@ def difference(old: dict[str, str], new: dict[str, str]) -> str:
     """The first part in which two descriptions differ, in words; nothing if they do not."""
     for path in sorted({*old, *new}, key=lambda path: (path.count("."), path)):
         there, here = old.get(path, "nothing"), new.get(path, "nothing")
-        if there != here and not _same_function(there, here):
+        if there != here and not _same_function(there, here) and not _same_kind(there, here):
             return f"{path or 'it'} is {_short(there)} in the file, {_short(here)} here"
     return ""
 
@@ -341,6 +356,12 @@ def _same_function(there: str, here: str) -> bool:
     return len(old) == len(new) == 3 and len(old[2]) == len(new[2]) == 64 and old[0] == new[0] and old[1] != new[1]
 
 
+def _same_kind(there: str, here: str) -> bool:
+    """Of arrays that were, or are now, on several hosts, where the other digest cannot be had: dtype and shape do."""
+    (old, _, one), (new, _, other) = (words.rpartition(" ")[0].rpartition(" ") for words in (there, here))
+    return old == new and {one, other} == {SUMS, "sha256"}
+
+
 def _short(words: str) -> str:
     head, _, digest = words.rpartition(" ")
-    return f"{head} {digest[:8]}..." if len(digest) == 64 else words
+    return f"{head} {digest[:8]}..." if len(digest) in (32, 64) else words

@@ -3,15 +3,17 @@
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
+import jax
 import numpy as np
 
 from bisaddle.certificate.certifier import Certifier, Gap
 from bisaddle.certificate.scale import gradient_scale
+from bisaddle.devices import Together
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.oracle.kernels import Kernels
@@ -165,7 +167,8 @@ def resume(
     method.check(problem)
     settings = replace(settings, gap=Gap.of(replace(settings.gap), problem))  # looked at again: it comes from a file
     checkpoints = Checkpoints.after(path, checkpoint_every, kept.note)
-    return _solved(problem, method, kept.starts, settings, began, watch, callback, progress, checkpoints, kept.runs)
+    starts = kept.placed_starts(problem)
+    return _solved(problem, method, starts, settings, began, watch, callback, progress, checkpoints, kept.runs)
 
 
 def _solved(
@@ -183,8 +186,10 @@ def _solved(
     """Runs from the starts to their ends. snapshots: where they stand already."""
     deadline = None if settings.max_seconds is None else began + settings.max_seconds
     problem = replace(problem, data=on_device(problem.data))  # once for all that follows
+    together = Together.of((problem.data, starts))
     with (
-        nullcontext() if checkpoints is None else checkpoints.held(fresh=snapshots is None),
+        _lost_processes(together, checkpoints),
+        nullcontext() if checkpoints is None else checkpoints.held(fresh=snapshots is None, together=together),
         Progress(progress, method.name, settings.max_steps) as bar,
         watched(watch),
         one_blas_thread(),
@@ -199,9 +204,18 @@ def _solved(
         runs, run_all = _runs(problem, method, starts, certifier, bar, settings.sparse)
         if checkpoints is not None:
             checkpoints.restore(runs, snapshots or [])
-        watch.deadline = deadline  # from here on there is something to give back
+        # from here on there is something to give back; several processes look at the clock between steps only
+        watch.deadline = deadline if together is None else None
         limits = Limits(
-            settings.max_steps, settings.every, tol, deadline, callback, settings.sparse, interrupt, settings.horizon
+            settings.max_steps,
+            settings.every,
+            tol,
+            deadline,
+            callback,
+            settings.sparse,
+            interrupt,
+            settings.horizon,
+            together,
         )
         try:
             run_all(runs, limits, checkpoints)
@@ -212,6 +226,22 @@ def _solved(
         watch.deadline = None  # what was found gets its certificate, however late it is
         results = [_result(run, limits, watch, settings.scale) for run in runs]
     return best_result(results) if settings.several else results[0]
+
+
+@contextmanager
+def _lost_processes(together: Together | None, checkpoints: Checkpoints | None) -> Iterator[None]:
+    """Where several processes run together: what a broken connection means, and what to do."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if together is None:
+            raise
+        then = (
+            "" if checkpoints is None else f"; go on from the last checkpoint with bs.resume({str(checkpoints.path)!r})"
+        )
+        raise RuntimeError(
+            f"another process of this run has ended, or cannot be reached; start all of them again{then}"
+        ) from error
 
 
 def _runs(

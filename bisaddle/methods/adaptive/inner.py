@@ -7,9 +7,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
+from bisaddle.devices import beside
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.base import Counts, NotStronglyConvex
 from bisaddle.oracle.implicit import newton_step, norm
@@ -92,7 +92,7 @@ class Solver:
                 f"matrices of shape {self.kernels.identity.shape} are needed, found {state.matrices.shape}"
             )
         self.cost, self.recall, self.inverse.excess, _ = state
-        self.inverse.matrices = jax.device_put(state.matrices)
+        self.inverse.matrices = beside(state.matrices, self.kernels.part.data)
 
     def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
         """theta and w at the start, roughly, and the gradient in x there. known: mu_g, or None."""
@@ -388,7 +388,7 @@ class Inverse:
         except np.linalg.LinAlgError:
             return price
         if np.all(np.isfinite(inverses)):
-            self.matrices = jax.device_put(np.ascontiguousarray(0.5 * (inverses + inverses.transpose(0, 2, 1))))
+            self.matrices = beside(0.5 * (inverses + inverses.transpose(0, 2, 1)), self.kernels.part.data)
         return price
 
     def _separate(self, x: Vector, theta: Vector, hessians: Vector) -> bool:

@@ -1,0 +1,202 @@
+"""Arrays on several devices and hosts: on which mesh they lie, a copy of all of one, and what all processes agree on.
+
+Nothing here costs anything where all arrays lie on one device.
+"""
+
+from collections.abc import Callable
+from functools import cache, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, PyTree
+
+
+def mesh_of(tree: PyTree) -> Mesh | None:
+    """The mesh that a first array lies on, if it is one of more than one device."""
+    for leaf in jax.tree.leaves(tree):
+        sharding = getattr(leaf, "sharding", None)
+        if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh) and sharding.mesh.size > 1:
+            return sharding.mesh
+    return None
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def put(array: Any, sharding: NamedSharding) -> Array:
+    """An array that every process has all of, placed: each process takes its own part, and none is sent."""
+    if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return jax.device_put(array, sharding)
+    array = whole(array)
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def placed(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """The arrays of a tree all on the mesh: those that are not there yet in full on every device."""
+    if mesh is None:
+        return tree
+    there = set(mesh.devices.flat)
+    on_mesh = lambda leaf: isinstance(leaf, jax.Array) and leaf.sharding.device_set == there
+    return jax.tree.map(lambda leaf: leaf if on_mesh(leaf) else put(leaf, replicated(mesh)), tree)
+
+
+def like(tree: PyTree, places: PyTree) -> PyTree:
+    """The arrays of a tree, placed as those of another one of the same structure are."""
+    meshed = lambda place: mesh_of(place) is not None
+    return jax.tree.map(lambda leaf, place: put(leaf, place.sharding) if meshed(place) else leaf, tree, places)
+
+
+def everywhere(array: Array, mesh: Mesh | None) -> Array:
+    """Inside a program: all of an array on every device. Vectors put together of split parts would cost far more."""
+    return array if mesh is None else jax.lax.with_sharding_constraint(array, replicated(mesh))
+
+
+@jax.tree_util.register_static
+class Order:
+    """Sums whose digits do not depend on the number of devices: of `count` parts of equal length, then one by one.
+
+    along: "tasks" or "rows", what the parts are of. mesh: whose devices have them. It is static, and may stand in the
+    data: `total` asks for it.
+    """
+
+    def __init__(self, along: str, count: int, mesh: Mesh):
+        self.along, self.count, self.mesh = along, count, mesh if mesh.size > 1 else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Order) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.along, self.count, self.mesh))
+
+    def split(self, array: Array, axis: int) -> Array:
+        """The parts along an axis of their own, before the axis that they are of."""
+        shape = array.shape
+        return array.reshape(*shape[:axis], self.count, shape[axis] // self.count, *shape[axis + 1 :])
+
+    def join(self, parts: Array, axis: int) -> Array:
+        """The sum of what the parts have along an axis, from the first to the last."""
+        parts = jnp.moveaxis(everywhere(parts, self.mesh), axis, 0)
+        return reduce(jnp.add, [parts[i] for i in range(self.count)])
+
+
+def total(values: Array, axis: int, order: Order | None, along: str) -> Array:
+    """The sum along an axis, over tasks or over rows, in this order if there is one for them."""
+    if order is None or order.along != along:
+        return jnp.sum(values, axis=axis)
+    return order.join(jnp.sum(order.split(values, axis), axis=axis + 1), axis)
+
+
+def beside(array: np.ndarray, tree: PyTree) -> Array:
+    """An array on the device, or the mesh, where a tree is."""
+    mesh = mesh_of(tree)
+    return jax.device_put(array) if mesh is None else put(array, replicated(mesh))
+
+
+def is_elsewhere(leaf: Any) -> bool:
+    """Whether a part of an array lies on other hosts only."""
+    return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable and not leaf.is_fully_replicated
+
+
+def whole(leaf: Any) -> np.ndarray:
+    """All of an array, as NumPy's. Where a part of it lies on other hosts, every process has to ask for it."""
+    if is_elsewhere(leaf):
+        leaf = _copied(leaf.sharding.mesh)(leaf)
+    return np.asarray(leaf)
+
+
+def held_here(leaf: Any) -> Any:
+    """An array of a mesh as one that this host has all of, as a file can hold it."""
+    return jax.device_put(whole(leaf)) if mesh_of(leaf) is not None else leaf
+
+
+def axes_of(leaf: Any) -> list:
+    """Along which axes of its mesh an array is split, as lists of their names: one for each axis of the array."""
+    sharding = getattr(leaf, "sharding", None)
+    spec = sharding.spec if isinstance(sharding, NamedSharding) else ()
+    return [[] if names is None else [names] if isinstance(names, str) else list(names) for names in spec]
+
+
+def split(leaf: Any, axes: list, mesh: Mesh) -> Array:
+    """An array placed as `axes_of` tells, as far as the mesh has axes of these names."""
+    known = [tuple(name for name in names if name in mesh.axis_names) for names in axes]
+    return put(leaf, NamedSharding(mesh, PartitionSpec(*(names or None for names in known))))
+
+
+def content_sums(array: Any) -> str:
+    """128 bits that tell arrays apart, the same however an array is split: no part of it is sent anywhere."""
+    return "".join(f"{int(word):08x}" for word in np.asarray(_sums(array)))
+
+
+@jax.jit
+def _sums(array: Array) -> Array:
+    if array.dtype.itemsize < 4 or array.dtype == bool:
+        array = array.astype(jnp.int32)
+    words = jax.lax.bitcast_convert_type(array, jnp.uint32)
+    place = jnp.zeros(words.shape, jnp.uint32)
+    for axis, length in enumerate(words.shape):
+        place = place * np.uint32(length % 2**32) + jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
+
+    def mixed(seed: int) -> Array:
+        h = (words ^ (place * np.uint32(0x9E3779B9) + np.uint32(seed))) * np.uint32(0x85EBCA6B)
+        h = (h ^ (h >> 13)) * np.uint32(0xC2B2AE35)
+        h = ((h ^ (h >> 16)) + place) * np.uint32(0x27D4EB2F)
+        return jnp.sum(h ^ (h >> 15), dtype=jnp.uint32)
+
+    # sums of whole numbers do not depend on their order
+    return jnp.stack([mixed(seed) for seed in (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)])
+
+
+@cache
+def _copied(mesh: Mesh) -> Callable[[Array], Array]:
+    return jax.jit(lambda a: a, out_shardings=replicated(mesh))
+
+
+class Together:
+    """What the processes of one run agree on: they ask the same questions in the same order, each with its own numbers.
+
+    One small collective for each question. mesh: on whose devices the run is. first: whether this process is the one
+    that writes files.
+    """
+
+    def __init__(self, mesh: Mesh):
+        devices = mesh.devices.ravel()
+        self.mesh = Mesh(devices, ("all",))
+        self.first = jax.process_index() == min(device.process_index for device in devices)
+        self.places = NamedSharding(self.mesh, PartitionSpec("all"))
+
+    @classmethod
+    def of(cls, tree: PyTree) -> "Together | None":
+        """Of a run on these arrays; None if they all lie on this host."""
+        mesh = mesh_of(tree)
+        processes = set() if mesh is None else {device.process_index for device in mesh.devices.flat}
+        return cls(mesh) if mesh is not None and len(processes) > 1 else None
+
+    def largest(self, *numbers: float) -> list[float]:
+        """Of each number the largest that a process has given."""
+        mine = np.asarray(numbers, np.float32)[None]
+        rows = jax.make_array_from_callback((self.mesh.size, len(numbers)), self.places, lambda index: mine)
+        return np.asarray(_largest(self.mesh)(rows)).tolist()
+
+    def any(self, *flags: bool, mark: int = 0) -> list[bool]:
+        """Of each flag whether one process at least has raised it.
+
+        mark: 32 bits that must be the same everywhere, such as a checksum of where a run stands; RuntimeError if not.
+        """
+        halves = (mark & 0xFFFF, mark >> 16 & 0xFFFF)  # exact in float32
+        found = self.largest(*flags, *halves, *(-half for half in halves))
+        count = len(flags)
+        if found[count : count + 2] != [-least for least in found[count + 2 :]]:
+            raise RuntimeError(
+                "the processes of this run are not at the same place: their hosts compute with other versions or "
+                "another kind of processor; use the same on all of them"
+            )
+        return [flag > 0 for flag in found[:count]]
+
+
+@cache
+def _largest(mesh: Mesh) -> Callable[[Array], Array]:
+    return jax.jit(lambda rows: jnp.max(rows, axis=0), out_shardings=replicated(mesh))

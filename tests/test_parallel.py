@@ -1,0 +1,155 @@
+"""Several devices and several processes: the answers of one, nothing gathered, nothing that waits for ever."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bisaddle as bs
+from bisaddle.devices import Order, content_sums, total
+from tests.parallel_start import answer, together, worker
+
+
+@pytest.fixture(scope="module")
+def on_four():
+    return answer(worker({"do": "devices", "devices": 4, "divergence": 0.1}))
+
+
+def test_four_devices_give_the_answers_of_one(on_four):
+    for name, found in on_four.items():
+        one, many = found["one"], found["many"]
+        assert (one["status"], one["steps"]) == (many["status"], many["steps"]), name
+        np.testing.assert_allclose(many["point"], one["point"], atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(many["numbers"], one["numbers"], atol=1e-9, err_msg=name)
+
+
+def test_no_program_gathers_an_array_of_the_data(on_four):
+    for name, found in on_four.items():
+        said = [moved for each in found["collectives"].values() for moved in each]
+        assert said, f"{name}: nothing was sent at all; are the data split?"
+        assert found["data"]
+        for moved in said:
+            shapes = [[int(n) for n in shape.split(",")] for shape in re.findall(r"\[([\d,]+)\]", moved)]
+            assert not any(shape in found["data"] for shape in shapes), f"{name}: {moved}"
+
+
+def test_an_evaluation_of_adaptive_takes_few_collectives(on_four):
+    for name, found in on_four.items():
+        said = found["collectives"]
+        assert len(said["_lower"]) + len(said["_upper"]) <= 10, name
+        assert not any("permute" in moved or "all-to-all" in moved for each in said.values() for moved in each), name
+
+
+def test_two_processes_of_which_one_is_slow_agree_to_the_last_digit():
+    order = {"kind": "tasks", "form": "gram", "method": "Adaptive", "slow": True}
+    first, second = together(2, 2, options={"tol": 1e-6, "every": 5, "max_seconds": 200}, **order)
+    assert first["status"] == "CERTIFIED" and first == second
+
+
+def rows_problem(weighted):
+    """Logistic regression with a penalty to choose, whose rows have weights if that is asked for."""
+    rng = np.random.default_rng(0)
+    data = {"A": rng.normal(size=(7, 2)), "b": rng.integers(0, 2, 7).astype(float), "scale": np.asarray(1.0)}
+    if weighted:
+        data["weight"] = np.ones(7)
+
+    def mean(losses, data):
+        return jnp.sum(data["weight"] * losses) / jnp.sum(data["weight"]) if weighted else jnp.mean(losses)
+
+    def losses(theta, data):
+        z = data["A"] @ theta
+        return jnp.logaddexp(0.0, z) - data["b"] * z
+
+    return bs.Problem(
+        upper=lambda x, theta, y, data: data["scale"] * mean(losses(theta, data), data),
+        lower=lambda x, theta, data: mean(losses(theta, data), data) + 0.5 * jnp.exp(x[0]) * jnp.sum(theta**2),
+        x_set=bs.sets.Box(-3.0, 1.0),
+        data=data,
+    ), bs.Point(jnp.zeros(1), jnp.zeros(2))
+
+
+def test_rows_are_filled_up_with_weight_zero_or_refused():
+    mesh = bs.parallel.mesh("rows")
+    problem, start = rows_problem(weighted=True)
+    placed, _ = bs.parallel.shard(problem, start, mesh, shards=4)
+    assert placed.data["A"].shape == (8, 2) and placed.data["weight"].tolist() == [1] * 7 + [0]
+    one, many = bs.solve(problem, start), bs.solve(placed, start)
+    np.testing.assert_allclose(many.x, one.x, atol=1e-9)
+    problem, start = rows_problem(weighted=False)
+    with pytest.raises(ValueError, match="a weight for each of the rows is needed"):
+        bs.parallel.shard(problem, start, mesh, shards=4)
+
+
+def test_axes_say_where_the_rows_are():
+    data = {"A": np.ones((3, 6)), "more": (np.ones(3), np.ones(6))}
+    placed = bs.parallel.shard_rows(data, bs.parallel.mesh("rows"), {"A": 1, "more": None})
+    assert tuple(placed["A"].sharding.spec) == (None, "rows")
+    assert not any(placed["more"][1].sharding.spec)
+    with pytest.raises(ValueError, match="structure of the data"):
+        bs.parallel.shard_rows(data, bs.parallel.mesh("rows"), {"B": 0})
+
+
+def test_an_x_as_long_as_there_are_tasks_is_told_from_one_for_each():
+    from bisaddle.apps import multitask
+
+    problem, start = multitask.regression(multitask.synthetic(rows=90, width=3, tasks=3), divergence=0.2)
+    placed, begin = bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"), shards=4)
+    one, many = bs.solve(problem, start, max_steps=20), bs.solve(placed, begin, max_steps=20)
+    assert placed.data.train_gram.shape[0] == 4 and one.status is many.status
+    np.testing.assert_allclose(many.theta, one.theta, atol=1e-9)
+
+
+def test_each_process_reads_its_own_part():
+    asked = []
+
+    def read(begin, end):
+        asked.append((begin, end))
+        return {"A": np.arange(2.0 * begin, 2.0 * end).reshape(-1, 2), "weight": np.ones(end - begin)}
+
+    mesh = bs.parallel.mesh("rows")
+    data = bs.parallel.load(read, 5, mesh)
+    each = -(-5 // mesh.size)
+    assert asked == [(min(i * each, 5), min((i + 1) * each, 5)) for i in range(mesh.size)]
+    np.testing.assert_array_equal(data["A"][:5], np.arange(10.0).reshape(5, 2))
+    with pytest.raises(ValueError, match="must give arrays of"):
+        bs.parallel.load(lambda begin, end: np.ones(1), 5, mesh)
+
+
+def test_sums_in_order_are_sums_and_a_digest_tells_arrays_apart():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(3, 8))
+    order = Order("rows", 4, bs.parallel.mesh("rows"))
+    np.testing.assert_allclose(total(jnp.asarray(values), 1, order, "rows"), values.sum(axis=1), atol=1e-14)
+    np.testing.assert_allclose(total(jnp.asarray(values), 0, order, "tasks"), values.sum(axis=0), atol=1e-14)
+    other = values.copy()
+    other[2, 7] = np.nextafter(other[2, 7], 1)
+    assert content_sums(values) == content_sums(jax.device_put(values)) != content_sums(other)
+    assert content_sums(values[:, ::-1].copy()) != content_sums(values)
+    assert content_sums(values.T.copy()) != content_sums(values)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: bs.parallel.mesh("columns"), '"tasks" or "rows"'),
+        (lambda: bs.parallel.initialize("127.0.0.1:1", 2, 0, heartbeat=0), "heartbeat must be a whole number"),
+        (lambda: bs.parallel.shard_tasks(1.0, bs.parallel.mesh()), "no array in the data"),
+        (lambda: bs.parallel.shard_rows(np.ones(3), bs.parallel.mesh("rows"), 1), "has no axis 1"),
+        (
+            lambda: bs.parallel.shard(*rows_problem(True), bs.parallel.mesh("rows"), deterministic=True),
+            "needs data with a field `order`",
+        ),
+        (lambda: bs.parallel.shard(*rows_problem(True), bs.parallel.mesh("rows"), shards=0), "multiple of"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_with_advice(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_a_gathered_result_is_the_result():
+    problem, start = rows_problem(weighted=True)
+    result = bs.solve(problem, start)
+    np.testing.assert_array_equal(bs.parallel.gather(result).x, result.x)
