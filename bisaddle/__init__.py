@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         report as report,
         schedules as schedules,
         sets as sets,
+        streams as streams,
         theory as theory,
     )
     from bisaddle.auditing import Audit as Audit, audit as audit
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("apps", "datasets", "estimators", "experiments", "methods", "report", "schedules", "sets", "theory")
+_MODULES = ("apps", "datasets", "estimators", "experiments", "methods", "report", "schedules", "sets", "streams", "theory")
 # the names above, by the module that defines them
 _NAMES = {
     "auditing": ("Audit", "audit"),

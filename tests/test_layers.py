@@ -22,6 +22,8 @@ ALLOWED = {
     "trees": set(),
     "programs": set(),
     "showing": set(),
+    # rows in chunks: arrays only, no problem
+    "streams": {"lazy", "trees", "programs"},
     "sets": {"showing", "trees", "programs"},
     "problem": {"showing", "trees", "sets"},
     "oracle": {"trees", "programs", "sets", "problem"},
@@ -32,7 +34,7 @@ ALLOWED = {
     "certificate": {"showing", "trees", "sets", "problem", "programs", "oracle"},
     # nor does an audit trust the certificate: it shares the problem, its sets and the switch of the BLAS
     "auditing": {"programs", "sets", "problem"},
-    "apps": {"lazy", "trees", "sets", "problem"},
+    "apps": {"lazy", "trees", "sets", "problem", "streams"},
     # rows for apps, never a problem: "apps.multitask" generates the synthetic ones
     "datasets": {"apps"},
     # what is made of finished runs: words, figures, a page; from columns and records, so that a Result can plot itself
