@@ -40,7 +40,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("apps", "datasets", "estimators", "experiments", "methods", "report", "schedules", "sets", "streams", "theory")
+_MODULES = (
+    "apps",
+    "datasets",
+    "estimators",
+    "experiments",
+    "methods",
+    "report",
+    "schedules",
+    "sets",
+    "streams",
+    "theory",
+)
 # the names above, by the module that defines them
 _NAMES = {
     "auditing": ("Audit", "audit"),

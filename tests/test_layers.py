@@ -26,7 +26,7 @@ ALLOWED = {
     "streams": {"lazy", "trees", "programs"},
     "sets": {"showing", "trees", "programs"},
     "problem": {"showing", "trees", "sets"},
-    "oracle": {"trees", "programs", "sets", "problem"},
+    "oracle": {"trees", "programs", "streams", "sets", "problem"},
     "schedules": {"showing", "trees", "sets", "problem"},
     "theory": {"trees", "programs", "sets", "problem", "oracle", "schedules"},
     "methods": {"showing", "lazy", "trees", "sets", "problem", "oracle", "schedules", "theory"},

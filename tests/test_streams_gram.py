@@ -1,4 +1,4 @@
-"""Gram matrices in one pass: against direct sums, whatever the chunks; the problems made of them against those of rows."""
+"""Gram matrices in one pass, against direct sums whatever the chunks; problems made of them, against those of rows."""
 
 import subprocess
 import sys

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from bisaddle.run.checkpoint import Checkpoints
 from bisaddle.run.loop import Limits, Run
 from bisaddle.run.progress import Progress
 from bisaddle.run.result import Record
+from bisaddle.streams.chunks import Reader
 from bisaddle.trees import Number
 
 # a block aims at this many seconds: long enough to hide its dispatch, short enough for limits and Ctrl-C
@@ -59,6 +61,12 @@ class Lanes:
         self.capacity = capacity or int(min(BUFFER_RECORDS, max(1, BUFFER_BYTES // max(size, 1))))
         mapped = None if not stacked and self.count == 1 else "with its method" if stacked else "one method"
         self.static = {"mapped": mapped, "keep": keep, "capacity": self.capacity, "unroll": unroll}
+
+    def use(self, data: PyTree) -> None:
+        """From now on other data of the same shapes."""
+        problem, method = self.fixed
+        if data is not problem.data:
+            self.fixed = replace(problem, data=data), method
 
     def program(self) -> Callable:
         """Compiled when first asked for."""
@@ -185,8 +193,10 @@ class BlockRun(Run):
             self.closely = self.k
 
 
-def run_blocks(runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoints | None = None) -> None:
-    """All runs to their ends, side by side in one program."""
+def run_blocks(
+    runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoints | None = None, reader: Reader | None = None
+) -> None:
+    """All runs to their ends, side by side in one program. reader: the data of each step, where they are streamed."""
     for run in runs:
         run.begin(limits)
     few = (limits.horizon or limits.max_steps) <= FEW_STEPS
@@ -196,29 +206,32 @@ def run_blocks(runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoint
     while under_way := [(i, run) for i, run in enumerate(runs) if run.status is None]:
         if checkpoints is not None and checkpoints.due():
             checkpoints.keep({i: run.snapshot() for i, run in enumerate(runs)})
-        every, records = _plan(k, limits, pace, lanes.capacity)
+        if reader is not None:
+            lanes.use(reader.at(k))
+        every, records = _plan(k, limits, pace, lanes.capacity, limits.max_steps if reader is None else reader.left(k))
         states, seconds = lanes.advance(every, records)
         k, pace = k + every * records, seconds / (every * records)
         for i, run in under_way:
+            run.problem = lanes.fixed[0]
             mine = jax.tree.map(lambda leaf, i=i: leaf[:, i], states)
             run.take(mine, lanes.state(i), seconds / len(under_way), limits)
 
 
-def _plan(k: int, limits: Limits, seconds_per_step: float | None, capacity: int) -> tuple[int, int]:
-    """(steps between records, records) of the next block.
+def _plan(k: int, limits: Limits, seconds_per_step: float | None, capacity: int, room: int) -> tuple[int, int]:
+    """(steps between records, records) of the next block, of at most `room` steps.
 
     A record boundary splits into pieces only at multiples of UNROLL, so that the arithmetic never depends on timing.
     """
-    every, max_steps = limits.every, limits.max_steps
-    to_record = min(every - k % every, max_steps - k)
+    every, room = limits.every, min(limits.max_steps - k, room)
+    to_record = min(every - k % every, room)
     if seconds_per_step is None:  # a first small piece tells how long a step takes
         return min(to_record, 4 * UNROLL), 1
     budget = BLOCK_SECONDS
     if limits.deadline is not None:
         budget = min(budget, max(limits.deadline - time.perf_counter(), 0.0))
     affordable = max(int(budget / max(seconds_per_step, 1e-9)), 1)
-    if k % every == 0 and affordable >= every and max_steps - k >= every:
-        return every, max(1, min(affordable // every, (max_steps - k) // every, capacity))
+    if k % every == 0 and affordable >= every and room >= every:
+        return every, max(1, min(affordable // every, room // every, capacity))
     if affordable >= to_record:
         return to_record, 1
     return min(to_record, max(affordable // UNROLL, 1) * UNROLL), 1

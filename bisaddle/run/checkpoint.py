@@ -98,14 +98,18 @@ class Checkpoints:
                 if self.unwritten:
                     self._write()
 
-    def about(self, problem: Problem, method: Method, starts: Sequence[Point], settings: Settings) -> None:
-        """What stays the same for all of the run."""
+    def about(
+        self, problem: Problem, method: Method, starts: Sequence[Point], settings: Settings, chunks: str = ""
+    ) -> None:
+        """What stays the same for all of the run; chunks: in words, where the data are streamed."""
         from bisaddle.report.files import versions
 
         if isinstance(method, HostMethod) and not method.resumable:
             raise ValueError(f"{method.name} is not resumable, and so has no checkpoints; leave checkpoint out")
         found = versions("bisaddle", "python", "jax", "jaxlib", "numpy")
-        self.head = Kept(described(problem), described(method), method, list(starts), settings, [], self.note, found)
+        self.head = Kept(
+            _parts(problem, chunks), described(method), method, list(starts), settings, [], self.note, found
+        )
         self.count = len(starts)
 
     def restore(self, runs: Sequence[Any], snapshots: list) -> None:
@@ -194,8 +198,8 @@ class Kept:
     versions: dict[str, str | None]
     absent: list[str] = field(default_factory=list)
 
-    def check_problem(self, path: str | os.PathLike, problem: Problem) -> None:
-        if found := difference(self.problem_parts, described(problem)):
+    def check_problem(self, path: str | os.PathLike, problem: Problem, chunks: str = "") -> None:
+        if found := difference(self.problem_parts, _parts(problem, chunks)):
             raise ValueError(f"the problem is not that of {path}: {found}")
 
     def method_for(self, path: str | os.PathLike, given: Method | None) -> Method:
@@ -209,6 +213,10 @@ class Kept:
         if given is not None and (found := difference(self.method_parts, described(given))):
             raise ValueError(f"the method is not that of {path}: {found}")
         return self.method if given is None else given
+
+
+def _parts(problem: Problem, chunks: str) -> dict[str, str]:
+    return described(problem) | ({"chunks": chunks} if chunks else {})
 
 
 def read(path: str | os.PathLike) -> Kept:

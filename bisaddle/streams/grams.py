@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from bisaddle.programs import one_blas_thread
 from bisaddle.streams.sources import ahead, whole
 
 
@@ -179,7 +180,8 @@ def gram(chunks: Iterable[tuple], *, tasks: int = 1, folds: int = 1, seed: int =
             rng = np.random.default_rng([seed, jax.process_index(), number])
             fold = rng.permutation(len(chunk[1])) % folds
         try:
-            found.add(*chunk[:2], chunk[2] if len(chunk) == 3 else None, fold)
+            with one_blas_thread():  # the other core reads
+                found.add(chunk[0], chunk[1], chunk[2] if len(chunk) == 3 else None, fold)
         except ValueError as error:
             raise ValueError(f"chunk {number}: {error}") from error
     if found is None:
