@@ -117,7 +117,7 @@ $(CLI): $(CREATED) pyproject.toml constraints.txt
 	@touch $@
 
 $(ALL): $(CREATED) pyproject.toml constraints.txt
-	$(call pip_install,cli$(comma)sklearn$(comma)plot$(comma)report$(comma)data$(comma)dev,all extras)
+	$(call pip_install,cli$(comma)sklearn$(comma)plot$(comma)report$(comma)data$(comma)parquet$(comma)dev,all extras)
 	@touch $(CLI) $@
 
 $(DOCS): $(ALL)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         report as report,
         schedules as schedules,
         sets as sets,
+        streams as streams,
         theory as theory,
     )
     from bisaddle.auditing import Audit as Audit, audit as audit
@@ -50,6 +51,7 @@ _MODULES = (
     "report",
     "schedules",
     "sets",
+    "streams",
     "theory",
 )
 # the names above, by the module that defines them

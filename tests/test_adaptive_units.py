@@ -86,7 +86,7 @@ def test_rtol_is_relative_to_the_gradient_at_the_start():
     found = {}
     for c in (1.0, 2.0**20, 2.0**-20):
         problem, start = problem_in((1.0, 1.0, c))
-        scale = gradient_scale(problem, start, "projection")
+        scale = gradient_scale(Kernels(problem, start), start, "projection")
         result = bs.solve(problem, start, tol=None, rtol=1e-8, progress=False)
         assert result.status is bs.Status.CERTIFIED
         assert result.scale == scale and result.tol == 1e-8 * scale
@@ -104,8 +104,8 @@ def test_the_scale_is_that_of_the_gradients():
     upper = lambda x, theta, y, d: jnp.dot(d[0], x) + jnp.dot(d[1], y) + 7.0
     problem = bs.Problem(upper, None, bs.sets.L2Ball(1.0), bs.sets.Simplex(), (jnp.array(a), jnp.array(b)))
     point = bs.Point(x=np.zeros(2), y=np.full(3, 1 / 3))
-    np.testing.assert_allclose(gradient_scale(problem, point, "projection"), 5 + 4 / 2**0.5, rtol=1e-12)
-    np.testing.assert_allclose(gradient_scale(problem, point, "lmo"), 10 + 4 / 2**0.5, rtol=1e-12)
+    np.testing.assert_allclose(gradient_scale(Kernels(problem, point), point, "projection"), 5 + 4 / 2**0.5, rtol=1e-12)
+    np.testing.assert_allclose(gradient_scale(Kernels(problem, point), point, "lmo"), 10 + 4 / 2**0.5, rtol=1e-12)
 
 
 def test_with_both_the_larger_gap_is_enough():

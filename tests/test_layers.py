@@ -24,9 +24,11 @@ ALLOWED = {
     "trees": {"devices"},
     "programs": {"devices"},
     "showing": set(),
+    # rows in chunks: arrays only, no problem
+    "streams": {"lazy", "trees", "programs"},
     "sets": {"showing", "trees", "programs"},
     "problem": {"showing", "trees", "sets"},
-    "oracle": {"devices", "trees", "programs", "sets", "problem"},
+    "oracle": {"devices", "trees", "programs", "streams", "sets", "problem"},
     "schedules": {"showing", "trees", "sets", "problem"},
     "theory": {"trees", "programs", "sets", "problem", "oracle", "schedules"},
     "methods": {"showing", "lazy", "devices", "trees", "sets", "problem", "oracle", "schedules", "theory"},
@@ -34,7 +36,7 @@ ALLOWED = {
     "certificate": {"showing", "trees", "sets", "problem", "programs", "oracle"},
     # nor does an audit trust the certificate: it shares the problem, its sets and the switch of the BLAS
     "auditing": {"programs", "sets", "problem"},
-    "apps": {"lazy", "devices", "trees", "sets", "problem"},
+    "apps": {"lazy", "devices", "trees", "sets", "problem", "streams"},
     # rows for apps, never a problem: "apps.multitask" generates the synthetic ones
     "datasets": {"apps", "spelling"},
     # what is made of finished runs: words, figures, a page; from columns and records, so that a Result can plot itself

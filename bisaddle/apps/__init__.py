@@ -9,6 +9,7 @@ if TYPE_CHECKING:
         adversarial as adversarial,
         auc as auc,
         fairness as fairness,
+        grams as grams,
         hyperparameter as hyperparameter,
         meta as meta,
         multitask as multitask,
@@ -16,5 +17,5 @@ if TYPE_CHECKING:
     )
 
 __getattr__, __dir__ = lazy(
-    __name__, {}, ("adversarial", "auc", "fairness", "hyperparameter", "meta", "multitask", "pooling")
+    __name__, {}, ("adversarial", "auc", "fairness", "grams", "hyperparameter", "meta", "multitask", "pooling")
 )

@@ -53,7 +53,7 @@ def tuning(
     Returns the problem, with exact Constants for "squared", and the start: shares as weights, the middle of the bounds.
     """
     features, codes, G = checked_table(features, groups, targets)
-    _check_choices(loss, against, folds, bounds)
+    check_choices(loss, against, folds, bounds)
     labels = checked_labels(targets, loss)
     shortage = np.flatnonzero(np.bincount(codes, minlength=G) < 2)
     if len(shortage):
@@ -69,9 +69,7 @@ def tuning(
         rows = np.column_stack([np.ones((len(features), int(intercept))), features])
         data = labelled(rows, one_hot(labels, columns), codes, fold, (folds, G), offset)
         fixed[: int(intercept)] = FAINT
-    problem, start = posed(data, kind, fixed, columns, against, protection, bounds, reweight)
-    known = _constants(problem, columns)
-    return Problem(**{**vars(problem), "constants": known}), start
+    return with_constants(*posed(data, kind, fixed, columns, against, protection, bounds, reweight), columns)
 
 
 def posed(
@@ -106,6 +104,10 @@ def posed(
     shape = (K + 1, len(kind)) if columns == 0 else (K + 1, len(kind), columns)
     middle = np.full(np.shape(kind)[1], 0.5 * float(bounds[0] + bounds[1]))
     return problem, Point(x={"penalty": middle, "weights": shares}, theta=np.zeros(shape), y=y)
+
+
+def with_constants(problem: Problem, start: Point, columns: int = 0) -> tuple[Problem, Point]:
+    return Problem(**{**vars(problem), "constants": _constants(problem, columns)}), start
 
 
 def cleaning(
@@ -366,7 +368,7 @@ def checked_labels(targets, loss: str) -> np.ndarray:
     return array.astype(int)
 
 
-def _check_choices(loss: str, against: str, folds: int, bounds) -> None:
+def check_choices(loss: str, against: str, folds: int, bounds) -> None:
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, given {loss!r}")
     if against not in AGAINST:

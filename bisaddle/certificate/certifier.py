@@ -13,6 +13,7 @@ from bisaddle.certificate.noise import Noise, along_a_line, rounding_noise
 from bisaddle.certificate.witnesses import Witness, lower_witness, upper_witness
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
+from bisaddle.oracle.streamed import StreamedKernels
 from bisaddle.oracle.validate import (
     check_problem_at,
     require_accuracy,
@@ -198,10 +199,11 @@ def certify(
     sigma: Number = 1.0,
     tau: Number = 1.0,
     accuracy: Number = 0.0,
+    data: Any = None,
 ) -> Certificate:
     """The stationarity gap of (x, y), with a bound on its error.
 
-    measure, sigma, tau: what is measured, as in Gap.
+    measure, sigma, tau: what is measured, as in Gap. data: bs.streams.Chunks, as in solve.
     Solves the lower level and the linear system again, starting from the point's theta, until the residual norms are at
     most `accuracy` (0: as far as rounding allows). error_bound says how much these residuals can change the gradients,
     to first order: the norms of the linear maps from residuals to gradients, doubled, plus rounding. With up to 128
@@ -210,9 +212,11 @@ def certify(
     """
     gap = Gap(measure, sigma, tau)
     require_accuracy(accuracy)
+    chunks = None if data is None else data.beside(problem.data)
+    problem = problem if chunks is None else replace(problem, data=chunks.data(0))
     require_concrete("certify", problem, point)
     check_problem_at(problem, point, feasible=False)  # how far outside a point is, the certificate says
-    kernels = Kernels(problem, point)
+    kernels = Kernels(problem, point) if chunks is None else StreamedKernels(problem, point, chunks)
     certifier = Certifier(problem, kernels, Gap.of(gap, problem))
     with one_blas_thread():
         return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))

@@ -4,16 +4,15 @@ import numpy as np
 
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.problem import Point, Problem
+from bisaddle.problem import Point
 
 
-def gradient_scale(problem: Problem, point: Point, measure: str | None) -> float:
+def gradient_scale(kernels: Kernels, point: Point, measure: str | None) -> float:
     """How large a gap can be where the gradients are those of this point: what rtol of solve is relative to.
 
     |grad_x L|  ("projection"),   max_{s, t in X} <grad_x L, s - t>  ("lmo"),   their sum over the blocks  ("mixed"),
     plus  max_{s, t in Y} <grad_y L, s - t> / |s - t|  for the maximising s and t
     """
-    kernels = Kernels(problem, point)
     x, theta, y = kernels.flat(point)
     with np.errstate(all="ignore"):
         solved = Implicit(kernels, x, theta, y)

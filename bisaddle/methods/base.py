@@ -72,6 +72,7 @@ class Method(Shown, Generic[S]):
     about: ClassVar[About]
     y_oracle: ClassVar[str] = "project"
     scaled: ClassVar[bool] = False  # whether `default` takes a nu
+    streams: ClassVar[bool] = False  # whether its steps may see another part of the rows each time
     asks: ClassVar[tuple[str, ...]] = ()  # what `default` has to be told, since no problem says it
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -81,6 +81,7 @@ Kept = TypeVar("Kept", bound=SampledState)
 class SampledMethod(SteppedMethod[S]):
     """A method with an optional sampler, and a seed that makes the trajectory."""
 
+    streams = True
     sampler: Sampler = eqx.field(converter=as_sampler, default_factory=Sampler, kw_only=True)
     seed: Leaf | None = eqx.field(converter=as_seed, default=None, kw_only=True)
 

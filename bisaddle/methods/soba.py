@@ -102,6 +102,7 @@ class SABA(_AtOnce[MemoryState]):
     Promises: |grad| <= eps in n^(2/3) eps^-2 steps of constant size for n blocks; linear if F is PL  [DAVM22].
     """
 
+    streams = False  # it remembers what every block gave
     about = BILEVEL._replace(
         complexity="n^(2/3) eps^-2 to a gradient norm of eps; linear if F is PL",
         steps="constant, alpha = eta = 1 / (3 L_g) as in SAGA",

@@ -31,7 +31,8 @@ class Hessian:
 
     def __init__(self, kernels: Kernels, x: Vector, theta: Vector):
         self.kernels, self.x, self.theta = kernels, x, theta
-        self.dense = theta.size <= DENSE_LIMIT and not kernels.heavy
+        # of rows that are streamed, all columns come from one pass
+        self.dense = theta.size <= DENSE_LIMIT and (kernels.streamed or not kernels.heavy)
         self.stopped: tuple[Vector, int] | None = None
         self._lowest: tuple[int, Vector] | None = None
 

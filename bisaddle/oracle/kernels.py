@@ -81,8 +81,8 @@ class Kernels:
     """The programs of one problem at points of one shape; they are compiled when first called.
 
     x, theta, y: the shapes; x_set, y_set: the sets over flat vectors, y_set None without a max player; heavy: so much
-    data that a pass over them costs more than a call. blocks: of theta, for each of which a preconditioner has a
-    matrix; 0 if theta is too large. All that goes in and comes out is a flat vector in the dtype of the point.
+    data that a pass over them costs more than a call; streamed: they come in chunks. blocks: of theta, each with its
+    own matrix in a preconditioner; 0 if theta is too large. All that goes in and out is a flat vector of one dtype.
     """
 
     def __init__(self, problem: Problem, point: Point):
@@ -92,7 +92,7 @@ class Kernels:
         self.eps = float(np.finfo(self.dtype).eps)
         shapes = (replace(shape, mesh=mesh_of(problem.data)) for shape in (self.x, self.theta, self.y))
         self.part = _Part(problem.upper, problem.lower, on_device(problem.data), problem.derivatives, *shapes)
-        self.has_lower = problem.lower is not None
+        self.has_lower, self.streamed = problem.lower is not None, False
         self.x_set: FlatSet = flat_set(problem.x_set, point.x)
         self.y_set: FlatSet | None = None if problem.y_set is None else flat_set(problem.y_set, point.y)
         data = sum(leaf.nbytes for leaf in jax.tree.leaves(self.part.data))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from bisaddle.run.checkpoint import Checkpoints
 from bisaddle.run.loop import Limits, Run
 from bisaddle.run.progress import Progress
 from bisaddle.run.result import Record
+from bisaddle.streams.chunks import Reader
 from bisaddle.trees import Number
 
 # a block aims at this many seconds: long enough to hide its dispatch, short enough for limits and Ctrl-C
@@ -64,6 +66,12 @@ class Lanes:
         shardings = lambda: jax.tree.map(lambda leaf: leaf.sharding, self.states)
         self.places = None if mesh is None else (shardings(), replicated(mesh))
         self.static = {"mapped": mapped, "keep": keep, "capacity": self.capacity, "unroll": unroll}
+
+    def use(self, data: PyTree) -> None:
+        """From now on other data of the same shapes."""
+        problem, method = self.fixed
+        if data is not problem.data:
+            self.fixed = replace(problem, data=data), method
 
     def program(self) -> Callable:
         """Compiled when first asked for."""
@@ -196,8 +204,10 @@ class BlockRun(Run):
             self.closely = self.k
 
 
-def run_blocks(runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoints | None = None) -> None:
-    """All runs to their ends, side by side in one program."""
+def run_blocks(
+    runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoints | None = None, reader: Reader | None = None
+) -> None:
+    """All runs to their ends, side by side in one program. reader: the data of each step, where they are streamed."""
     for run in runs:
         run.begin(limits)
     few = (limits.horizon or limits.max_steps) <= FEW_STEPS
@@ -212,28 +222,32 @@ def run_blocks(runs: Sequence[BlockRun], limits: Limits, checkpoints: Checkpoint
             left, pace = -left, slowest or None
         if checkpoints is not None and due:
             checkpoints.keep({i: run.snapshot() for i, run in enumerate(runs)})
-        every, records = _plan(k, limits, pace, lanes.capacity, left)
+        if reader is not None:
+            lanes.use(reader.at(k))
+        room = limits.max_steps if reader is None else reader.left(k)
+        every, records = _plan(k, limits, pace, lanes.capacity, room, left)
         states, seconds = lanes.advance(every, records)
         k, pace = k + every * records, seconds / (every * records)
         for i, run in under_way:
+            run.problem = lanes.fixed[0]
             mine = jax.tree.map(lambda leaf, i=i: leaf[:, i], states)
             run.take(mine, lanes.state(i), seconds / len(under_way), limits)
 
 
 def _plan(
-    k: int, limits: Limits, seconds_per_step: float | None, capacity: int, left: float = np.inf
+    k: int, limits: Limits, seconds_per_step: float | None, capacity: int, room: int, left: float
 ) -> tuple[int, int]:
-    """(steps between records, records) of the next block. left: seconds until the deadline.
+    """(steps between records, records) of the next block, of at most `room` steps. left: seconds until the deadline.
 
     A record boundary splits into pieces only at multiples of UNROLL, so that the arithmetic never depends on timing.
     """
-    every, max_steps = limits.every, limits.max_steps
-    to_record = min(every - k % every, max_steps - k)
+    every, room = limits.every, min(limits.max_steps - k, room)
+    to_record = min(every - k % every, room)
     if seconds_per_step is None:  # a first small piece tells how long a step takes
         return min(to_record, 4 * UNROLL), 1
     affordable = max(int(min(BLOCK_SECONDS, max(left, 0.0)) / max(seconds_per_step, 1e-9)), 1)
-    if k % every == 0 and affordable >= every and max_steps - k >= every:
-        return every, max(1, min(affordable // every, (max_steps - k) // every, capacity))
+    if k % every == 0 and affordable >= every and room >= every:
+        return every, max(1, min(affordable // every, room // every, capacity))
     if affordable >= to_record:
         return to_record, 1
     return min(to_record, max(affordable // UNROLL, 1) * UNROLL), 1

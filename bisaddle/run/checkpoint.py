@@ -118,8 +118,10 @@ class Checkpoints:
                 if self.unwritten:
                     self._write()
 
-    def about(self, problem: Problem, method: Method, starts: Sequence[Point], settings: Settings) -> None:
-        """What stays the same for all of the run."""
+    def about(
+        self, problem: Problem, method: Method, starts: Sequence[Point], settings: Settings, chunks: str = ""
+    ) -> None:
+        """What stays the same for all of the run; chunks: in words, where the data are streamed."""
         from bisaddle.report.files import versions
 
         if isinstance(method, HostMethod) and not method.resumable:
@@ -127,7 +129,7 @@ class Checkpoints:
         found = versions("bisaddle", "python", "jax", "jaxlib", "numpy")
         whole_starts = [jax.tree.map(held_here, start) for start in starts]
         places = [axes_of(leaf) for leaf in jax.tree.leaves(starts[0])]
-        parts = described(problem, summed=mesh_of(problem) is not None), described(method)
+        parts = _parts(problem, chunks, summed=mesh_of(problem) is not None), described(method)
         self.head = Kept(*parts, method, whole_starts, settings, [], self.note, found, places=places)
         self.count = len(starts)
 
@@ -221,9 +223,9 @@ class Kept:
     absent: list[str] = field(default_factory=list)
     places: list[list] = field(default_factory=list)
 
-    def check_problem(self, path: str | os.PathLike, problem: Problem) -> None:
+    def check_problem(self, path: str | os.PathLike, problem: Problem, chunks: str = "") -> None:
         summed = any(f" {SUMS} " in words for words in self.problem_parts.values())
-        if found := difference(self.problem_parts, described(problem, summed)):
+        if found := difference(self.problem_parts, _parts(problem, chunks, summed)):
             raise ValueError(f"the problem is not that of {path}: {found}")
 
     def placed_starts(self, problem: Problem) -> list[Point]:
@@ -246,6 +248,10 @@ class Kept:
         if given is not None and (found := difference(self.method_parts, described(given))):
             raise ValueError(f"the method is not that of {path}: {found}")
         return self.method if given is None else given
+
+
+def _parts(problem: Problem, chunks: str, summed: bool) -> dict[str, str]:
+    return described(problem, summed) | ({"chunks": chunks} if chunks else {})
 
 
 def read(path: str | os.PathLike) -> Kept:

@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from functools import partial
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -16,7 +17,6 @@ from bisaddle.certificate.scale import gradient_scale
 from bisaddle.devices import Together
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
-from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.validate import as_number, check_key, is_whole, require_concrete, require_whole
 from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
@@ -28,17 +28,22 @@ from bisaddle.run.progress import Progress
 from bisaddle.run.reasons import reason
 from bisaddle.run.result import Record, Result, Status
 from bisaddle.run.starts import as_starts, best_result, check_starts, moved_into, start_points
+from bisaddle.run.streamed import kernels_of, reading, streamed
+from bisaddle.streams.chunks import Chunks, Reader
 from bisaddle.trees import Number, dtype_of
 
 # a run is recorded a hundred times, and at least as often as this
 MOST_STEPS_BETWEEN = 1000
+# a record of streamed data takes some dozens of passes over them, an epoch one
+EPOCHS_BETWEEN = 10
 # a tol of so few roundings is hardly ever certified: gradients of numbers of size 1 lose as many
 ROUNDINGS = 20
 
 
 class More(TypedDict, total=False):
-    """What solve takes besides: the step sizes inside the gap; how many starts to draw around the one, and a key."""
+    """What solve takes besides: data that are streamed; the step sizes inside the gap; starts to draw, and a key."""
 
+    data: Any
     sigma: Number
     tau: Number
     starts: int | np.integer | None
@@ -73,6 +78,8 @@ def solve(
     max_seconds: wall time from the call, compilation included.
     every: steps between records (certificate, trace, stop rules, callback). None: 100 records a run, at most 1000 steps
     apart; Adaptive then records at the start, when its own gap meets tol and, if there is a callback, every 100 steps.
+    data: bs.streams.Chunks, where there are more rows than memory, for the methods that take a sampler: each chunk is
+    problem.data for some steps, and the certificate is of all of them. every: None is then 10 epochs.
     measure, sigma, tau: define the gap, as in certify; a bs.Gap has all three. measure None: "projection" if x_set has
     one, else "lmo", else "mixed".
     callback: called with every Record; a true return value stops the run. progress: show a progress bar; None: only on
@@ -85,6 +92,9 @@ def solve(
     """
     began = time.perf_counter()
     starts = as_starts(start)
+    chunks = None
+    if (data := more.pop("data", None)) is not None:
+        problem, chunks = streamed(problem, method, data)
     require_concrete("solve", problem, *starts)
     _check_limits(tol, max_steps, max_seconds, every)
     if rtol is not None and not 0 < as_number("rtol", rtol) < 1:
@@ -109,13 +119,14 @@ def solve(
     scale = None
     if rtol is not None:
         with watched(watch), one_blas_thread():
-            scale = gradient_scale(problem, starts[0], gap.measure)
+            scale = gradient_scale(kernels_of(problem, starts[0], chunks), starts[0], gap.measure)
         tol = max(tol or 0.0, float(rtol) * scale) or None
     if method is None:
         method = Adaptive(1e-6 if tol is None else tol)
     method.check(problem)
     max_steps, sparse = int(max_steps), every is None
-    every = int(every or max(1, min(MOST_STEPS_BETWEEN, max_steps // 100)))
+    usual = min(MOST_STEPS_BETWEEN, max_steps // 100) if chunks is None else chunks.epochs(EPOCHS_BETWEEN)
+    every = int(every or max(1, usual))
     tol = None if tol is None else float(tol)
     max_seconds = None if max_seconds is None else float(max_seconds)
     alone = isinstance(start, Point) and drawn is None
@@ -126,7 +137,8 @@ def solve(
     if drawn is not None:
         with watched(watch), not_lost():
             starts = start_points(problem, starts[0], *drawn)
-    return _solved(problem, method, starts, settings, began, watch, callback, progress, checkpoint)
+    task = Task(problem, method, starts, settings, chunks)
+    return _solved(task, began, watch, callback, progress, checkpoint)
 
 
 def resume(
@@ -139,6 +151,7 @@ def resume(
     callback: Callable[[Record], Any] | None = None,
     progress: bool | None = None,
     checkpoint_every: Number = EVERY,
+    data: Any = None,
 ) -> Result:
     """Go on with a run from its checkpoint: the result is, bit by bit, that of a run that was never stopped.
 
@@ -146,6 +159,7 @@ def resume(
     machine and the versions must be the same for that. problem: the same as then; another one is refused, with the
     first difference. method: needed if it holds functions, such as a sampler's; else the file has it.
     max_steps: to raise or lower it; None leaves it. max_seconds: from this call on. The run is kept in the same file.
+    data: the same bs.streams.Chunks as then, if there were any; of their rows only the first chunk is compared.
     """
     began = time.perf_counter()
     kept = read(path)
@@ -155,8 +169,11 @@ def resume(
         max_seconds=None if max_seconds is None else float(max_seconds),
     )
     _check_limits(settings.tol, settings.max_steps, settings.max_seconds, settings.every)
+    chunks = None
+    if data is not None:
+        problem, chunks = streamed(problem, method or kept.method, data)
     require_concrete("resume", problem, *kept.starts)
-    kept.check_problem(path, problem)
+    kept.check_problem(path, problem, "" if chunks is None else chunks.words())
     method = kept.method_for(path, method)
     watch = Watch()
     try:
@@ -167,15 +184,22 @@ def resume(
     method.check(problem)
     settings = replace(settings, gap=Gap.of(replace(settings.gap), problem))  # looked at again: it comes from a file
     checkpoints = Checkpoints.after(path, checkpoint_every, kept.note)
-    starts = kept.placed_starts(problem)
-    return _solved(problem, method, starts, settings, began, watch, callback, progress, checkpoints, kept.runs)
+    task = Task(problem, method, kept.placed_starts(problem), settings, chunks)
+    return _solved(task, began, watch, callback, progress, checkpoints, kept.runs)
+
+
+class Task(NamedTuple):
+    """What is to be solved, how, and from where."""
+
+    problem: Problem
+    method: Method
+    starts: list[Point]
+    settings: Settings
+    chunks: Chunks | None
 
 
 def _solved(
-    problem: Problem,
-    method: Method,
-    starts: list[Point],
-    settings: Settings,
+    task: Task,
     began: float,
     watch: Watch,
     callback: Callable[[Record], Any] | None,
@@ -184,6 +208,7 @@ def _solved(
     snapshots: list | None = None,
 ) -> Result:
     """Runs from the starts to their ends. snapshots: where they stand already."""
+    problem, method, starts, settings, chunks = task
     deadline = None if settings.max_seconds is None else began + settings.max_seconds
     problem = replace(problem, data=on_device(problem.data))  # once for all that follows
     together = Together.of((problem.data, starts))
@@ -194,14 +219,15 @@ def _solved(
         watched(watch),
         one_blas_thread(),
         noted(terminate=checkpoints is not None) as interrupt,
+        reading(chunks) as reader,
     ):
         watch.say = bar.compiling
         if checkpoints is not None:
-            checkpoints.about(problem, method, starts, settings)
-        kernels, tol = Kernels(problem, starts[0]), settings.tol
+            checkpoints.about(problem, method, starts, settings, "" if chunks is None else chunks.words())
+        kernels, tol = kernels_of(problem, starts[0], chunks), settings.tol
         below = -np.inf if tol is None else tol
         certifier = Certifier(problem, kernels, settings.gap, below)
-        runs, run_all = _runs(problem, method, starts, certifier, bar, settings.sparse)
+        runs, run_all = _runs(task._replace(problem=problem), certifier, bar, reader)
         if checkpoints is not None:
             checkpoints.restore(runs, snapshots or [])
         # from here on there is something to give back; several processes look at the clock between steps only
@@ -245,12 +271,13 @@ def _lost_processes(together: Together | None, checkpoints: Checkpoints | None) 
 
 
 def _runs(
-    problem: Problem, method: Method, points: list[Point], certifier: Certifier, bar: Progress, sparse: bool
+    task: Task, certifier: Certifier, bar: Progress, reader: Reader | None
 ) -> tuple[Sequence[Any], Callable[[Sequence[Any], Limits, Checkpoints | None], None]]:
-    """A run from every point, and what takes them all to their ends."""
+    """A run from every start, and what takes them all to their ends."""
+    problem, method, starts, settings, _ = task
     if isinstance(method, HostMethod):
-        return [HostRun(problem, method, point, certifier, bar, sparse) for point in points], run_hosts
-    return [BlockRun(problem, method, point, certifier, bar) for point in points], run_blocks
+        return [HostRun(problem, method, point, certifier, bar, settings.sparse) for point in starts], run_hosts
+    return [BlockRun(problem, method, point, certifier, bar) for point in starts], partial(run_blocks, reader=reader)
 
 
 def _result(run: Run, limits: Limits, watch: Watch, scale: float | None) -> Result:
