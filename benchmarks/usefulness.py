@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.usefulness_data import CHOSEN, CONFIRMED
+from benchmarks.usefulness_meta import adaptation, adaptation_tables
 from benchmarks.usefulness_regression import corrected, regression, regression_tables
 from bisaddle.estimators import AdversarialClassifier, WorstGroupClassifier
 
@@ -208,8 +209,8 @@ their defaults; the radius 0.5 was chosen earlier, on the first block of sets.
 PARTS = {
     "regression": (
         "## Regression with natural groups\n\nEvery grouping that a table has columns for (sex, race, region, ...), so "
-        "that none is picked; groups of 40 rows or more.\n`benchmarks/usefulness_data.py` lists columns and features; no "
-        "column of a grouping is a feature.",
+        "that none is picked; groups of 40 rows or more.\n`benchmarks/usefulness_data.py` lists columns and "
+        "features; no column of a grouping is a feature.",
         lambda splits: regression_tables(regression((*CHOSEN, *CONFIRMED), splits)),
     ),
     "patch": (
@@ -221,6 +222,12 @@ PARTS = {
         "## Attacks\n\nStandardised features; every test row is moved by the radius, in the Euclidean norm, in the "
         "direction that hurts most.\nAccuracy in %.",
         lambda splits: attack_table(attack(splits)),
+    ),
+    "adaptation": (
+        "## Adaptation to new tasks from ten rows\n\nSinusoids, two layers of 10 units, 40 training tasks; in place of "
+        "splits, seeds with tasks and layers of their own.\nGeometric means of ratios, with 2 se (plain: seeds are "
+        "independent).",
+        lambda splits: adaptation_tables(adaptation(splits)),
     ),
 }
 
