@@ -213,16 +213,16 @@ Every grouping that a table has columns for (sex, race, region, ...), so that no
 
 An earlier study of the first nine sets, with one grouping of each and plain standard errors, found a lower worst group
 in four of them (by 14, 6, 5 and 2 %) with WorstGroup 0.5, in none a higher one, and with partial pooling a lower one in
-six. The largest gains are here again: gpa2 by race, and the NLSY by sex, at the same cost of its mean. **On sets that were
-not used to choose the defaults the gain of WorstGroup is not confirmed**: all ties, and by plain standard errors more
-losses than wins. Partial pooling has no loss against ridge regression and separate models by corrected standard errors,
-on either kind of sets; against one ridge regression with a dummy for each group it gains next to nothing."""
+six. The largest gains are here again: gpa2 by race, and the NLSY by sex, at the same cost of its mean. **On sets that
+were not used to choose the defaults the gain of WorstGroup is not confirmed**: all ties, and by plain standard errors
+more losses than wins. Partial pooling has no loss against ridge regression and separate models by corrected standard
+errors, on either kind of sets; against one ridge regression with a dummy for each group it gains next to nothing."""
 ADAPTATION = """## Adaptation to new tasks from ten rows
 
 Sinusoids, two layers of 10 units, 40 training tasks; in place of splits, seeds with tasks and layers of their own.
-Ratios are geometric means with 2 se (plain: seeds are independent). Trained for the worst task, the worst of the training
-tasks falls by half or more, on the rows it was trained on. New tasks of a kind that is rare in training gain 12 %, and
-the frequent kind pays for it; new tasks of the one kind that was trained on gain next to nothing."""
+Ratios are geometric means with 2 se (plain: seeds are independent). Trained for the worst task, the worst of the
+training tasks falls by half or more, on the rows it was trained on. New tasks of a kind that is rare in training gain
+12 %, and the frequent kind pays for it; new tasks of the one kind that was trained on gain next to nothing."""
 PARTS = {
     "regression": (REGRESSION, lambda splits: regression_tables(regression((*CHOSEN, *CONFIRMED), splits))),
     "patch": (
