@@ -158,7 +158,8 @@ def test_another_instance_of_the_same_shapes_compiles_nothing():
     [
         ((A, np.ones(N)), {}, "labels has one class only, 1"),
         ((A, B[:4]), {}, r"features \(n, d\) and labels \(n,\) are needed, given \(10, 3\) and \(4,\)"),
-        ((np.where(A == A[0, 0], np.nan, A), B), {}, "must be finite"),
+        ((np.where(A == A[0, 0], np.nan, A), B), {}, "must be finite, given NaN or infinity; drop such rows"),
+        ((A, ["a"] * N), {}, "adversarial: labels must be an array of numbers"),
         ((A, 3 * B), {}, "must hold 0 and 1"),
         ((A[:0], B[:0]), {}, "are needed, given"),
         (

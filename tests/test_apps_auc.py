@@ -161,7 +161,7 @@ def test_bad_input_is_named():
     A, b, valid, c = MADE[0]
     with pytest.raises(ValueError, match="task 1: b_valid has one class only, 0"):
         auc.linear([MADE[0], (A, b, valid, 0 * c)])
-    with pytest.raises(ValueError, match="false_positives must be a rate with 0 < rate <= 1, given 0.0"):
+    with pytest.raises(ValueError, match="false_positives must be finite and > 0, given 0.0"):
         auc.partial(MADE, 0.0)
     with pytest.raises(ValueError, match="hidden must list the units"):
         auc.network(MADE, hidden=())
@@ -171,3 +171,8 @@ def test_bad_input_is_named():
         auc.linear([])
     with pytest.raises(ValueError, match="limit must be finite and > 0"):
         auc.minmax(MADE, limit=0.0)
+        auc.minmax(MADE, limit=0.0)
+    with pytest.raises(ValueError, match="rate with 0 < rate <= 1, given 2"):
+        auc.area([0.0, 1.0], [0, 1], false_positives=2)
+    with pytest.raises(ValueError, match="scores must be finite"):
+        auc.area([0.0, np.nan], [0, 1])

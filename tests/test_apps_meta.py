@@ -150,3 +150,6 @@ def test_bad_input_is_named():
         meta.adapt(start.x, (np.ones((3, 1)), np.ones(2)))
     with pytest.raises(ValueError, match="sinusoids: shots must be a whole number >= 1, given 0"):
         meta.sinusoids(3, 0)
+        meta.sinusoids(3, 0)
+    with pytest.raises(ValueError, match=r"rows must be \(n, 1\), as the tasks had them, given \(3, 2\)"):
+        meta.adapt(start.x, (np.ones((3, 1)), np.ones(3)))(np.ones((3, 2)))

@@ -193,6 +193,8 @@ def one_class(kind):
         ("logistic", lambda made: made, {"x_set": bs.sets.KLBall(np.full(3, 1 / 3), 1.0)}, "KLBall"),
         ("logistic", lambda made: made, {"ridge": 0.0}, "ridge must be finite and > 0"),
         ("logistic", lambda made: made, {"divergence": -1.0}, "divergence must be finite and >= 0"),
+        ("logistic", lambda made: [(*made[0][:1], ["a"], *made[0][2:])], {}, "task 0: b_train must be an array of num"),
+        ("poisson", lambda made: [(*made[0][:2], np.zeros((0, 3)), np.zeros(0))], {}, "task 0: A_valid .*at least one"),
     ],
 )
 def test_bad_input_is_named(kind, change, options, message):

@@ -92,7 +92,10 @@ def test_pooled_models_and_regrets_are_certified_too(loss):
         ({"loss": "hinge"}, "loss must be one of"),
         ({"columns": ["u", "w"]}, "the table has no column 'w'; it has"),
         ({"columns": []}, "no features besides"),
-        ({"target": "group", "group": "label"}, "must be|could not convert"),
+        ({"target": "group", "group": "label"}, "the target 'group' must be an array of numbers"),
+        ({"target": "group"}, "must be different columns, given 'group', 'group'"),
+        ({"columns": ["u", "target"]}, "must be different columns"),
+        ({"columns": "u"}, "must be different columns"),
     ],
 )
 def test_bad_input_is_named(options, message):
@@ -101,7 +104,7 @@ def test_bad_input_is_named(options, message):
 
 
 def test_columns_that_cannot_be_used_are_named():
-    with pytest.raises(ValueError, match=r"features must be numbers, and \['place'\] are not"):
+    with pytest.raises(ValueError, match="the feature 'place' must be an array of numbers"):
         minimax(FRAME.assign(place="here"), "target", "group")
     with pytest.raises(ValueError, match=r"features must be finite, and \['u'\] are not"):
         minimax(FRAME.assign(u=np.nan), "target", "group")
@@ -109,5 +112,9 @@ def test_columns_that_cannot_be_used_are_named():
         minimax(FRAME.assign(target=1.0), "target", "group", columns=["u"])
     with pytest.raises(ValueError, match="groups must not be missing"):
         minimax(FRAME.assign(group=[None, *GROUP[1:]]), "target", "group", columns=["u"])
+    with pytest.raises(ValueError, match="columns must be equally long, given {'t': 3, 'g': 3, 'u': 2}"):
+        minimax({"t": [1, 2, 3], "g": [0, 0, 1], "u": [1, 2]}, "t", "g")
+    with pytest.raises(ValueError, match="DataFrame or a dict of columns, given ndarray"):
+        minimax(FRAME[["u"]].to_numpy(), "target", "group")
     features, _, _ = read_table(FRAME.assign(flat=3.0), "target", "group", ["u", "flat"])
     np.testing.assert_array_equal(features[:, 1], 0)

@@ -282,6 +282,10 @@ FEATURES, TARGETS, GROUPS = table()
         ((FEATURES, TARGETS), {"penalties": [0, 2, 2, 0]}, "none left out"),
         ((FEATURES, TARGETS), {"protection": "best"}, "protection must be a number > 0"),
         ((FEATURES, TARGETS), {"protection": 0.0}, 'against="mean" has none'),
+        ((FEATURES, TARGETS), {"folds": 91}, "folds must be at most the number of rows, 90, given 91"),
+        ((FEATURES, TARGETS, GROUPS), {"offset": [0.0]}, "offset must have a finite number for each of the 3 groups"),
+        ((FEATURES, ["a"] * 90), {}, "targets must be an array of numbers, given list"),
+        ((FEATURES, np.arange(90) % 3), {"loss": "logistic"}, 'needs two classes, given 3; use loss="softmax"'),
     ],
 )
 def test_bad_input_is_named(arguments, options, message):
@@ -299,6 +303,13 @@ def test_bad_input_of_cleaning_is_named():
         cleaning(FEATURES, classes, FEATURES, classes, penalty=0.0)
     with pytest.raises(ValueError, match="loss must be one of"):
         cleaning(FEATURES, classes, FEATURES, classes, loss="hinge")
+        cleaning(FEATURES, classes, FEATURES, classes, loss="hinge")
+
+
+def test_classes_may_be_floats():
+    classes = labels(TARGETS, "logistic")
+    one, two = (tuning(FEATURES, y, loss="logistic")[0].data["rows"].targets for y in (classes, classes.astype(float)))
+    np.testing.assert_array_equal(one, two)
 
 
 def test_the_intercept_has_no_penalty():

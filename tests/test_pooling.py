@@ -137,7 +137,7 @@ FEATURES, TARGETS, TASKS = table()
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((FEATURES, TARGETS, TASKS[:5]), {}, "groups must have one entry"),
+        ((FEATURES, TARGETS, TASKS[:5]), {}, "tasks must have one entry"),
         ((FEATURES, TARGETS, ["alone", *TASKS[1:]]), {}, "every task needs at least 2 rows"),
         ((FEATURES * np.nan, TARGETS, TASKS), {}, "features must be finite"),
         ((FEATURES, TARGETS, TASKS), {"loss": "hinge"}, "loss must be one of"),

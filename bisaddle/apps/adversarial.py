@@ -201,8 +201,7 @@ def margins(
 
 
 def _checked(features, labels, both: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    A, b = np.asarray(features, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    A, b = check_rows("adversarial", "features", "labels", A, b)
+    A, b = check_rows("adversarial", "features", "labels", features, labels)
     b = binary("adversarial", "labels", b)
     if both:
         require_both_classes("adversarial", "labels", b)

@@ -12,6 +12,7 @@ from bisaddle.apps.tasks import (
     ArrayLike,
     Task,
     Weights,
+    as_numbers,
     binary,
     check_tasks,
     device,
@@ -150,9 +151,7 @@ def partial(
     positives, has p_j q_k likewise. y is a tuple, the weights p_i of each task.
     """
     checked = _labelled("auc.partial", tasks, missing)
-    if not 0 < false_positives <= 1:
-        raise ValueError(f"false_positives must be a rate with 0 < rate <= 1, given {false_positives}")
-    ridge = penalties(ridge, 0.0)[0]
+    false_positives, ridge = _rate(false_positives), penalties(ridge, 0.0)[0]
     T, d = len(checked), checked[0][0].shape[1]
     classes = [_by_class(task[2], task[3]) for task in checked]
     shares = padded([np.full(len(rows), 1.0 / len(rows)) for rows, _ in classes])
@@ -194,7 +193,7 @@ def network(
     checked = _labelled("auc.network", tasks, missing)
     ridge, divergence = penalties(ridge, divergence)
     T, Y = len(checked), weight_set(weights, len(checked))
-    x, X = layers.make(checked[0][0].shape[1], tuple(hidden), radius, seed)
+    x, X = layers.make(checked[0][0].shape[1], hidden, radius, seed)
     k = int(hidden[-1])
     arrays = []
     for at in (0, 2):
@@ -217,15 +216,24 @@ def network(
 
 def area(scores: ArrayLike, labels: ArrayLike, false_positives: Number = 1.0) -> float:
     """The area under the ROC curve up to a rate of false positives, as a share of what is possible; ties count half."""
-    h, given = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    h, given, rate = as_numbers("scores", scores), as_numbers("labels", labels), _rate(false_positives)
+    if not np.all(np.isfinite(h)):
+        raise ValueError("area: scores must be finite, given NaN or infinity")
     if h.shape != given.shape or h.ndim != 1:
         raise ValueError(f"area: scores (n,) and labels (n,) are needed, given {h.shape} and {given.shape}")
     b = binary("area", "labels", given)
     require_both_classes("area", "labels", b)
     positives, negatives = np.sort(h[b == 1]), np.sort(h[b == 0])[::-1]
-    negatives = negatives[: max(1, round(float(false_positives) * len(negatives)))]
+    negatives = negatives[: max(1, round(rate * len(negatives)))]
     below, upto = (np.searchsorted(positives, negatives, side=side) for side in ("left", "right"))
     return float(1 - np.mean(below + upto) / (2 * len(positives)))
+
+
+def _rate(given: Number) -> float:
+    rate = require_size("false_positives", given)
+    if rate > 1:
+        raise ValueError(f"false_positives must be a rate with 0 < rate <= 1, given {given}")
+    return rate
 
 
 def _labelled(who: str, tasks: Sequence[tuple], missing: str) -> list[Task]:

@@ -1,6 +1,6 @@
 """A table with a group column, and a model whose worst group does as well as it can: by its loss, or by its regret."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from bisaddle.apps.folds import as_codes, deal, moments, one_hot, sums
 from bisaddle.apps.hyperparameter import FAINT, HIGHEST, LOSSES, LOWEST, checked_labels, tuning
 from bisaddle.apps.pooling import pooled
+from bisaddle.apps.tasks import as_numbers
 from bisaddle.problem import Point, Problem
 from bisaddle.trees import Number
 
@@ -60,26 +61,37 @@ def read_table(
     table: Any, target: str, group: str, columns: Sequence[str] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(standardised features, targets, groups) from columns of a table; constant features become zeros."""
-    names = list(table.keys() if isinstance(table, dict) else getattr(table, "columns", []))
+    names = list(table.keys() if isinstance(table, Mapping) else getattr(table, "columns", []))
+    if not names:
+        raise ValueError(
+            f"the table must be a pandas or polars DataFrame or a dict of columns, given {type(table).__name__}"
+        )
     if columns is None:
         columns = [name for name in names if name not in (target, group)]
+    if isinstance(columns, str) or {target, group} & set(columns) or target == group:
+        raise ValueError(
+            f"target, group and the list columns must be different columns, given {target!r}, {group!r}, {columns!r}"
+        )
     for name in (target, group, *columns):
         if name not in names:
             raise ValueError(f"the table has no column {name!r}; it has {names}")
     if not columns:
         raise ValueError(f"the table has no features besides {target!r} and {group!r}")
-    try:
-        features = np.column_stack([np.asarray(table[name], dtype=np.float64) for name in columns])
-    except (TypeError, ValueError):
-        texts = [name for name in columns if np.asarray(table[name]).dtype.kind not in "biuf"]
-        raise ValueError(f"features must be numbers, and {texts} are not; encode or leave out such columns") from None
+    lengths = {name: len(table[name]) for name in (target, group, *columns)}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns must be equally long, given {lengths}")
+    features = np.column_stack([_number_column(table, name, "feature") for name in columns])
     if not np.all(np.isfinite(features)):
         missing = [name for name, column in zip(columns, features.T, strict=True) if not np.all(np.isfinite(column))]
         raise ValueError(f"features must be finite, and {missing} are not; fill them or drop the rows")
     spread = features.std(axis=0)
     varies = spread > 1e-12 * np.abs(features.mean(axis=0))
     features = np.where(varies, features - features.mean(axis=0), 0) / np.where(varies, spread, 1)
-    return features, np.asarray(table[target]), np.asarray(table[group])
+    return features, _number_column(table, target, "target"), np.asarray(table[group])
+
+
+def _number_column(table: Any, name: str, what: str) -> np.ndarray:
+    return as_numbers(f"the {what} {name!r}", table[name])
 
 
 def own_best(features, targets, groups, loss: str = "squared", folds: int = 3, seed: int = 0, tried: int = 27):

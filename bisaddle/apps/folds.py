@@ -86,6 +86,9 @@ class Rows(NamedTuple):
         """(blocks, rows)"""
         if coef.shape[1] == 1:
             scores = jnp.einsum("nd,kdc->knc", self.rows, coef[:, 0])
+        elif coef.shape[1] <= coef.shape[2]:  # the scores of a row by all models are fewer than the coefficients of one
+            scores = jnp.einsum("nd,kgdc->kngc", self.rows, coef)
+            scores = jnp.take_along_axis(scores, self.groups[None, :, None, None], axis=2)[:, :, 0]
         else:
             scores = jnp.einsum("nd,kndc->knc", self.rows, coef[:, self.groups])
         return label_losses(scores, self.targets)

@@ -68,7 +68,9 @@ def tuning(
     made. The others are those of hyperparameter.tuning.
     """
     folds, groups = found.folds, found.tasks
-    hyperparameter.check_choices("squared", against, folds, bounds)
+    hyperparameter.check_choices("squared", against, bounds)
+    if folds < 2:
+        raise ValueError("tuning needs rows in at least 2 folds, given a Gram without folds; use gram(..., folds=3)")
     counts = found.counts.reshape(folds, groups)
     if np.any(counts.sum(axis=0) - counts < 1):
         short = int(np.argmax(np.any(counts.sum(axis=0) - counts < 1, axis=0)))

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from bisaddle.apps.folds import Moments, Rows, as_codes, deal, label_losses, labelled, moments, one_hot, sums
+from bisaddle.apps.tasks import as_numbers, require_size
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box, KLBall, Product, Simplex
 from bisaddle.sets.base import ConvexSet
@@ -52,12 +53,9 @@ def tuning(
     shares of the groups (folds); "worst": the whole simplex. Features should be standardised, for the bounds to fit.
     Returns the problem, with exact Constants for "squared", and the start: shares as weights, the middle of the bounds.
     """
-    features, codes, G = checked_table(features, groups, targets)
-    check_choices(loss, against, folds, bounds)
-    labels = checked_labels(targets, loss)
-    shortage = np.flatnonzero(np.bincount(codes, minlength=G) < 2)
-    if len(shortage):
-        raise ValueError(f"every group needs at least 2 rows, for the folds; group number {shortage[0]} has one")
+    features, codes, G = checked_table(features, groups, targets, folds=folds)
+    check_choices(loss, against, bounds)
+    labels, offset = checked_labels(targets, loss), checked_offset(offset, G)
     kind = kinds(penalties, features.shape[1], intercept)
     fixed = np.zeros(len(kind))
     fold = deal(codes, folds, seed, labels if loss != "squared" else None)
@@ -135,8 +133,7 @@ def cleaning(
         raise ValueError(f"features and valid_features need the same columns, given {features.shape} and {clean.shape}")
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, given {loss!r}")
-    if not (np.isfinite(penalty) and penalty > 0):
-        raise ValueError(f"penalty must be finite and > 0 (it makes the lower level strongly convex), given {penalty}")
+    penalty = require_size("penalty", penalty, why=" (it makes the lower level strongly convex)")
     labels, right = checked_labels(targets, loss), checked_labels(valid_targets, loss)
     ones = lambda rows: np.column_stack([np.ones((len(rows), int(intercept))), rows])
     count = int(max(labels.max(), right.max())) + 1 if loss == "softmax" else 1
@@ -144,12 +141,12 @@ def cleaning(
     data = {"rows": ones(features), "targets": as_targets(labels), "valid_rows": ones(clean)}
     data |= {"valid_targets": as_targets(right), "groups": codes.astype(np.int32)}
     sizes = np.bincount(codes, minlength=G)
-    data |= {"by_size": 1 / sizes, "shares": sizes / sizes.sum(), "penalty": np.asarray(float(penalty))}
+    data |= {"by_size": 1 / sizes, "shares": sizes / sizes.sum(), "penalty": np.asarray(penalty)}
     squared = loss == "squared"
     upper = _CLEAN_UPPER[squared]
     y_set, y = (None, None) if groups is None else (around(data["shares"], protection), data["shares"])
     steepness = {"squared": 1.0, "logistic": 0.25, "softmax": 0.5}[loss] * _top(data["rows"].T @ data["rows"])
-    known = {"mu_g": float(penalty), "L_g": steepness / len(features) + float(penalty), "L_yy": 0.0, "mu_y": 0.0}
+    known = {"mu_g": penalty, "L_g": steepness / len(features) + penalty, "L_yy": 0.0, "mu_y": 0.0}
     constants = Constants(**known, D_X=len(features) ** 0.5, origin=tuple((name, "exact") for name in (*known, "D_X")))
     problem = Problem(upper, _CLEAN_LOWER[squared], Box(0.0, 1.0), y_set, jax.device_put(data), constants=constants)
     shape = (data["rows"].shape[1], count)
@@ -182,9 +179,7 @@ def around(shares: np.ndarray, protection: Number | str) -> ConvexSet:
         if protection != "worst":
             raise ValueError(f'protection must be a number > 0 or "worst", given {protection!r}')
         return Simplex()
-    if not (np.isfinite(protection) and protection > 0):
-        raise ValueError(f'protection must be finite and > 0, given {protection}; against="mean" has none')
-    return KLBall(shares, float(protection))
+    return KLBall(shares, require_size("protection", protection, why=' or "worst" (against="mean" has none)'))
 
 
 # --- f and g ----------------------------------------------------------------------------------------------------------
@@ -337,8 +332,11 @@ def _top(matrix: np.ndarray) -> float:
     return float(np.linalg.eigvalsh(matrix)[-1])
 
 
-def checked_table(features, groups, targets, prefix: str = "") -> tuple[np.ndarray, np.ndarray, int]:
-    features = np.asarray(features, dtype=np.float64)
+def checked_table(
+    features, groups, targets, prefix: str = "", what: str = "groups", folds: int = 0
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """(features, the place of each row's group, their number); folds: into which groups are to be dealt, 0: none."""
+    features = as_numbers(f"{prefix}features", features)
     if features.ndim != 2 or features.size == 0:
         raise ValueError(f"{prefix}features must be a table (rows, columns) with entries, given shape {features.shape}")
     if not np.all(np.isfinite(features)):
@@ -347,33 +345,51 @@ def checked_table(features, groups, targets, prefix: str = "") -> tuple[np.ndarr
         raise ValueError(
             f"{prefix}targets must have one entry for each of the {len(features)} rows, given shape {np.shape(targets)}"
         )
+    if folds != 0 and (isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2):
+        raise ValueError(f"folds must be a whole number >= 2, given {folds!r}")
+    if folds > len(features):
+        raise ValueError(f"folds must be at most the number of rows, {len(features)}, given {folds}")
     if groups is None:
         return features, np.zeros(len(features), int), 1
-    distinct, codes = as_codes(groups, "groups", len(features))
+    distinct, codes = as_codes(groups, what, len(features))
+    counts = np.bincount(codes)
+    if folds and counts.min() < 2:
+        raise ValueError(
+            f"every {what[:-1]} needs at least 2 rows, for the folds; {what[:-1]} {distinct[np.argmin(counts)]} has "
+            f"one: merge small {what}, or drop them"
+        )
     return features, codes, len(distinct)
 
 
 def checked_labels(targets, loss: str) -> np.ndarray:
-    array = np.asarray(targets)
     if loss == "squared":
-        array = np.asarray(array, dtype=np.float64)
+        array = as_numbers("targets", targets)
         if not np.all(np.isfinite(array)):
-            raise ValueError("targets must be finite, given NaN or infinity")
+            raise ValueError("targets must be finite, given NaN or infinity; drop such rows")
         return array
+    array = np.asarray(targets)
     classes = np.unique(array)
-    whole = array.dtype.kind in "biu" and np.array_equal(classes, np.arange(len(classes)))
-    if not whole or len(classes) < 2 or (loss == "logistic" and len(classes) > 2):
-        needed = "0 and 1" if loss == "logistic" else "0, 1, ..., C - 1, each at least once"
+    if array.dtype.kind not in "biuf" or len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
+        needed = "0 and 1" if loss == "logistic" else "0, 1, ..., C - 1, each at least once,"
         raise ValueError(f"loss={loss!r} needs whole numbers {needed} as targets, given {classes[:10]}")
+    if loss == "logistic" and len(classes) > 2:
+        raise ValueError(f'loss="logistic" needs two classes, given {len(classes)}; use loss="softmax"')
     return array.astype(int)
 
 
-def check_choices(loss: str, against: str, folds: int, bounds) -> None:
+def checked_offset(offset, groups: int) -> np.ndarray | None:
+    if offset is None:
+        return None
+    array = as_numbers("offset", offset)
+    if array.shape != (groups,) or not np.all(np.isfinite(array)):
+        raise ValueError(f"offset must have a finite number for each of the {groups} groups, given {offset!r}")
+    return array
+
+
+def check_choices(loss: str, against: str, bounds) -> None:
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, given {loss!r}")
     if against not in AGAINST:
         raise ValueError(f"against must be one of {', '.join(AGAINST)}, given {against!r}")
-    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
-        raise ValueError(f"folds must be a whole number >= 2, given {folds!r}")
-    if len(bounds) != 2 or not np.all(np.isfinite(bounds)) or not bounds[0] < bounds[1]:
+    if np.shape(bounds) != (2,) or not np.all(np.isfinite(bounds)) or not bounds[0] < bounds[1]:
         raise ValueError(f"bounds must be two finite logarithms of penalties, the lower one first, given {bounds}")

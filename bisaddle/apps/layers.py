@@ -21,7 +21,11 @@ def make(
     Weights have the usual size 1 / sqrt(columns), or less where the ball is smaller.
     """
     radius, rng = require_size("radius", radius), np.random.default_rng(seed)
-    if not hidden or not all(isinstance(units, int | np.integer) and units >= 1 for units in hidden):
+    if (
+        not isinstance(hidden, Sequence)
+        or not hidden
+        or not all(isinstance(units, int | np.integer) and units >= 1 for units in hidden)
+    ):
         raise ValueError(f"hidden must list the units of each layer, whole numbers >= 1, given {hidden!r}")
     layers, sets = [], []
     for columns, units in zip((width, *hidden), hidden, strict=False):

@@ -13,6 +13,7 @@ from bisaddle.apps.tasks import (
     ArrayLike,
     Task,
     Weights,
+    as_numbers,
     binary,
     check_rows,
     check_tasks,
@@ -98,7 +99,7 @@ def learn(
         checked = [_labelled(i, task) for i, task in enumerate(checked)]
     ridge, divergence = penalties(ridge, divergence)
     T, Y = len(checked), weight_set(weights, len(checked))
-    x, X = layers.make(checked[0][0].shape[1], tuple(hidden), radius, seed)
+    x, X = layers.make(checked[0][0].shape[1], hidden, radius, seed)
     kind = Ridge if head == "ridge" else Logistic
     support, targets, query, query_targets = (list(column) for column in zip(*checked, strict=True))
     given = (padded(support), padded(targets), shares(support))
@@ -128,7 +129,10 @@ class Predictor(NamedTuple):
     head: str
 
     def __call__(self, rows: ArrayLike) -> np.ndarray:
-        z = _host_rows(self.layers, np.asarray(rows, dtype=np.float64)) @ self.theta
+        rows, width = as_numbers("rows", rows), self.layers[0]["weights"].shape[1]
+        if rows.ndim != 2 or rows.shape[1] != width:
+            raise ValueError(f"rows must be (n, {width}), as the tasks had them, given {rows.shape}")
+        z = _host_rows(self.layers, rows) @ self.theta
         return z if self.head == "ridge" else 0.5 + 0.5 * np.tanh(0.5 * z)
 
 
@@ -141,8 +145,7 @@ def adapt(
     """
     require_word("head", head, ("ridge", "logistic"))
     ridge = require_size("ridge", ridge)
-    A, b = (np.asarray(part, dtype=np.float64) for part in support)
-    A, b = check_rows("adapt", "A", "b", A, b)
+    A, b = check_rows("adapt", "A", "b", *support)
     fixed = tuple({name: np.asarray(value) for name, value in layer.items()} for layer in x)
     if A.shape[1] != fixed[0]["weights"].shape[1]:
         raise ValueError(f"adapt: A needs {fixed[0]['weights'].shape[1]} columns as the tasks had, given {A.shape[1]}")

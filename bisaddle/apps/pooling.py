@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from bisaddle.apps.folds import Moments, Rows, deal, labelled, moments, one_hot, sums
-from bisaddle.apps.hyperparameter import FAINT, LOSSES, around, checked_labels, checked_table
+from bisaddle.apps.hyperparameter import FAINT, LOSSES, around, checked_labels, checked_offset, checked_table
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box
 from bisaddle.trees import Number
@@ -45,15 +45,10 @@ def pooled(
     Features should be standardised, for the bounds to fit.
     Returns the problem, with mu_g and L_g, and the start: the middle of the bounds, theta = 0.
     """
-    features, codes, T = checked_table(features, tasks, targets)
+    features, codes, T = checked_table(features, tasks, targets, what="tasks", folds=folds)
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, given {loss!r}")
-    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
-        raise ValueError(f"folds must be a whole number >= 2, given {folds!r}")
-    labels = checked_labels(targets, loss)
-    counts = np.bincount(codes, minlength=T)
-    if counts.min() < 2:
-        raise ValueError(f"every task needs at least 2 rows, for the folds; task number {np.argmin(counts)} has one")
+    labels, offset = checked_labels(targets, loss), checked_offset(offset, T)
     low, high = (np.broadcast_to(np.asarray(bound, float), (3,)) for bound in bounds)
     if not (np.all(np.isfinite([low, high])) and np.all(low < high)):
         raise ValueError(f"bounds must be two sets of three finite numbers, the lower ones first, given {bounds}")

@@ -1,6 +1,6 @@
 """What the applications share: tasks checked and padded, weight sets by name, arrays put on the device."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -44,6 +44,10 @@ def check_tasks(who: str, tasks: Sequence[tuple], missing: str = "refuse") -> li
     missing: "refuse" NaN among the targets, or "ignore" those rows, which leaves the others of the task.
     """
     require_word("missing", missing, ("refuse", "ignore"))
+    if not isinstance(tasks, Iterable):
+        raise ValueError(
+            f"{who} needs a list of tasks (A_train, b_train, A_valid, b_valid), given {type(tasks).__name__}"
+        )
     checked = [check_task(i, task, missing) for i, task in enumerate(tasks)]
     if not checked:
         raise ValueError(f"{who} needs at least one task (A_train, b_train, A_valid, b_valid), given none")
@@ -52,30 +56,49 @@ def check_tasks(who: str, tasks: Sequence[tuple], missing: str = "refuse") -> li
 
 
 def check_task(i: int, task: tuple, missing: str = "refuse") -> Task:
-    if len(task) != 4:
-        raise ValueError(f"task {i} must be (A_train, b_train, A_valid, b_valid), given {len(task)} items")
-    arrays = [np.asarray(array, dtype=np.float64) for array in task]
-    for kind, at in (("train", 0), ("valid", 2)):
-        arrays[at : at + 2] = check_rows(f"task {i}", f"A_{kind}", f"b_{kind}", arrays[at], arrays[at + 1], missing)
-    return arrays[0], arrays[1], arrays[2], arrays[3]
+    if not isinstance(task, Sequence) or len(task) != 4:
+        given = f"{len(task)} items" if isinstance(task, Sequence) else type(task).__name__
+        raise ValueError(f"task {i} must be (A_train, b_train, A_valid, b_valid), given {given}")
+    A, b, valid_A, valid_b = task
+    train = check_rows(f"task {i}", "A_train", "b_train", A, b, missing)
+    return *train, *check_rows(f"task {i}", "A_valid", "b_valid", valid_A, valid_b, missing)
+
+
+def as_numbers(what: str, values: object) -> np.ndarray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} must be an array of numbers, given {_shown(values)}; encode words first") from None
+
+
+def _shown(values: object) -> str:
+    text = " ".join(repr(values).split())
+    return f"{type(values).__name__} {text if len(text) <= 40 else text[:36] + ' ...'}"
 
 
 def check_rows(
-    where: str, features: str, targets: str, A: np.ndarray, b: np.ndarray, missing: str = "refuse"
+    where: str, features: str, targets: str, A: object, b: object, missing: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One table of features with its targets, without the rows whose target is missing."""
+    """One table of features with its targets, without the rows whose target is missing.
+
+    missing: "refuse" or "ignore" where the caller has that choice, "" where there is none.
+    """
+    A, b = as_numbers(f"{where}: {features}", A), as_numbers(f"{where}: {targets}", b)
     if A.ndim != 2 or b.shape != A.shape[:1] or A.size == 0:
-        raise ValueError(f"{where}: {features} (n, d) and {targets} (n,) are needed, given {A.shape} and {b.shape}")
+        raise ValueError(
+            f"{where}: {features} (n, d) and {targets} (n,) are needed, given {A.shape} and {b.shape}; "
+            "at least one row and one column"
+        )
     unknown = np.isnan(b)
     if missing == "ignore" and np.any(unknown):
         if np.all(unknown):
             raise ValueError(f"{where}: {targets} has no label that is not missing; leave the task out")
         A, b = A[~unknown], b[~unknown]
     if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
-        raise ValueError(
-            f'{where}: {features} and {targets} must be finite, given NaN or infinity; missing="ignore" leaves out '
-            "rows whose target is NaN, and features have to be filled in"
-        )
+        advice = "drop such rows, or fill in the features"
+        if missing:
+            advice = 'missing="ignore" leaves out rows whose target is NaN, and features have to be filled in'
+        raise ValueError(f"{where}: {features} and {targets} must be finite, given NaN or infinity; {advice}")
     return A, b
 
 
@@ -88,10 +111,10 @@ def require_one_width(tables: Sequence[np.ndarray]) -> None:
 def require_both_classes(where: str, name: str, labels: np.ndarray, least: int = 2) -> None:
     found = np.unique(labels)
     if len(found) < least:
-        raise ValueError(
-            f"{where}: {name} has one class only, {found[0]:g}; at least {least} are needed: leave the task out, or "
-            "split its rows so that both classes are among them"
-        )
+        advice = "leave the task out, or split its rows so that both classes are among them"
+        if not where.startswith("task"):
+            advice = "add rows of another class"
+        raise ValueError(f"{where}: {name} has one class only, {found[0]:g}; at least {least} are needed: {advice}")
 
 
 def binary(where: str, name: str, labels: np.ndarray) -> np.ndarray:
@@ -111,8 +134,9 @@ def require_word(name: str, given: object, words: Sequence[str]) -> None:
 
 def require_size(name: str, value: Number, above: bool = True, why: str = "") -> float:
     """A finite number > 0, or >= 0 where `above` is False."""
-    if not (np.isfinite(value) and (value > 0 if above else value >= 0)):
-        raise ValueError(f"{name} must be finite and {'> 0' if above else '>= 0'}{why}, given {value}")
+    number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and np.ndim(value) == 0
+    if not (number and np.isfinite(value) and (value > 0 if above else value >= 0)):
+        raise ValueError(f"{name} must be finite and {'> 0' if above else '>= 0'}{why}, given {value!r}")
     return float(value)
 
 
