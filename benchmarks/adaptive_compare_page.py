@@ -6,6 +6,9 @@ import numpy as np
 from adaptive_baselines import BASELINES, EXACT, MOST_CALLS, REDUCED, K
 from pictures import save_svg
 
+from bisaddle.report.figures import line_of
+from bisaddle.report.style import looks_of
+
 GOALS = (1e-2, 1e-4, 1e-6, 1e-8)
 PROFILE_GOAL = 1  # the place of 1e-4
 SAME, NOTHING = 1e-4, 1e-7  # worst-task values closer than this, relatively or at all, are equal
@@ -188,15 +191,15 @@ def picture(found: Found, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 4.8), sharey=True, layout="constrained")
-    colours = plt.get_cmap("tab10").colors
+    looks = looks_of(METHODS)
     for axis, sound in zip(axes, (False, True), strict=True):
-        for i, name in enumerate(METHODS):
+        for name in METHODS:
             calls = np.sort([calls_to(runs[name], PROFILE_GOAL, sound) for runs in found.values()])
             met = calls[np.isfinite(calls)]
             places = np.concatenate([[10], met, [MOST_CALLS]])
             heights = np.concatenate([[0], np.arange(1, met.size + 1), [met.size]]) / calls.size
-            style = {"color": colours[i % 10], "linewidth": 2.4 if name == ADAPTIVE else 1.3}
-            axis.step(places, heights, where="post", label=name, **style)
+            style = line_of(looks[name]) | {"linewidth": 2.4 if name == ADAPTIVE else 1.3}
+            axis.step(places, heights, where="post", label=name, markevery=0.15, **style)
         axis.set_xscale("log")
         axis.set_xlim(10, MOST_CALLS)
         axis.set_ylim(0, 1.02)

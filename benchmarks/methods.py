@@ -24,6 +24,8 @@ import bisaddle as bs
 from bisaddle.methods.base import HostMethod, able, public_methods
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels
+from bisaddle.report.figures import line_of
+from bisaddle.report.style import looks_of
 from bisaddle.run.blocks import advance
 
 jax.config.update("jax_enable_x64", True)
@@ -169,8 +171,7 @@ def draw(kind: str, found: dict[str, list[Row]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     names = sorted({row.method for rows in found.values() for row in rows if row.curves}, key=list(RULES).index)
-    colours, dashes = plt.get_cmap("tab10").colors, ("-", "--", ":")
-    style = {name: {"color": colours[i % 10], "linestyle": dashes[i // 10]} for i, name in enumerate(names)}
+    style = {name: line_of(look) | {"linewidth": 1.3} for name, look in looks_of(names).items()}
     figure, axes = plt.subplots(
         2, len(found), figsize=(4.2 * len(found), 8.6), sharey="col", squeeze=False, layout="constrained"
     )
@@ -181,7 +182,7 @@ def draw(kind: str, found: dict[str, list[Row]], path: Path) -> None:
             curve = sorted(row.curves, key=lambda curve: curve.gap[-1])[len(row.curves) // 2]
             for axis, cost in ((axes[0, column], curve.calls), (axes[1, column], curve.seconds)):
                 spent = cost > 0
-                axis.loglog(cost[spent], np.maximum(curve.gap[spent], FLOOR), **style[row.method], linewidth=1.3)
+                axis.loglog(cost[spent], np.maximum(curve.gap[spent], FLOOR), **style[row.method], markevery=0.2)
         axes[0, column].set_title(name, fontsize=11)
         axes[0, column].set_xlabel("oracle calls")
         axes[1, column].set_xlabel("seconds")

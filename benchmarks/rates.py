@@ -19,6 +19,7 @@ from pictures import save_svg
 
 import bisaddle as bs
 from bisaddle import theory
+from bisaddle.report.style import BLUE, GREEN, VERMILLION
 
 SIZE, SEEDS, KAPPA = 3, 5, 3.0
 REGIMES = {
@@ -115,9 +116,9 @@ def draw_figure(Ks, results, path):
 
     figure, axes = plt.subplots(2, 2, figsize=(9, 7), sharex=True, layout="constrained")
     styles = {
-        "fixed K": ("o-", "#1b5e9b"),
-        "decreasing (ours)": ("s--", "#c05a12"),
-        "doubling (ours)": ("^:", "#3a7d34"),
+        "fixed K": ("o-", BLUE),
+        "decreasing (ours)": ("s--", VERMILLION),
+        "doubling (ours)": ("^:", GREEN),
     }
     for (key, title), axis in zip(REGIMES.items(), axes.flat, strict=True):
         for kind, (style, colour) in styles.items():

@@ -12,7 +12,7 @@ from bisaddle import report
 from bisaddle.report.files import write
 from bisaddle.report.page import document, policy
 from bisaddle.report.records import Curve, Run, Trial
-from bisaddle.report.style import METHODS, SPARE, in_order, styles
+from bisaddle.report.style import METHODS, SPARE, in_order, looks_of, styles
 from bisaddle.report.thinning import ACROSS, DRAWN, EVEN, places, thinned
 
 from .report_runs import made_run, made_runs, made_sensitivity
@@ -162,6 +162,11 @@ def test_every_method_has_a_dash_and_a_marker_of_its_own_and_a_colour_of_the_pal
     palette = {(0, 0, 0), (230, 159, 0), (86, 180, 233), (0, 158, 115), (0, 114, 178), (213, 94, 0), (204, 121, 167)}
     found = {tuple(int(look.colour[i : i + 2], 16) for i in (1, 3, 5)) for look in looks}
     assert found == palette
+    # methods of the library that are no paper's: none alike, and the colours used evenly
+    names = ["Adaptive", "FullyProjected", *(f"method {i}" for i in range(14))]
+    found = looks_of(names)
+    assert list(found) == names and len(set(found.values())) == len(names) and found["Adaptive"] is METHODS["adaptive"]
+    assert max(Counter(look.colour for look in found.values()).values()) == 3
     at_first = [look.colour for key, look in METHODS.items() if look.shown and "printed" not in key]
     assert len(set(at_first)) == len(at_first)
 

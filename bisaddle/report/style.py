@@ -1,5 +1,6 @@
 """One look and one set of names for figures, pages and sentences: of methods, data sets, titles."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -40,17 +41,18 @@ METHODS = {
     "opf_printed": Look(SKY, "9 6", "circle", filled=False),
     "fp_printed": Look(ORANGE, "2 4", "square", filled=False),
 }
-# for methods of one's own
+# the same methods by the names of the library, as benchmarks call them
+LIBRARY = {"Adaptive": "adaptive", "OneSidedProjectionFree": "opf", "FullyProjected": "fp", "MORBiT": "morbit"}
+LIBRARY |= {"FullyProjected, gamma 1, mu 1e-4": "fp_apart", "MORBiT, N = 10": "morbit", "MORBiT, N = 60": "morbit_60"}
+LIBRARY |= {"MORBiT, exact": "morbit_exact"}
+# for methods of one's own: every colour with three dashes and markers
+_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, SKY, ORANGE)
+_DASHES = ("5 3", "2 2", "8 2 2 2", "4 4", "6 3 2 3", "1 2")
+_MARKERS = ("diamond", "triangle", "down", "star", "square", "circle")
 SPARE = tuple(
-    Look(colour, dash, marker, filled=False)
-    for colour, dash, marker in (
-        (BLUE, "5 3", "diamond"),
-        (VERMILLION, "2 2", "triangle"),
-        (GREEN, "8 2 2 2", "down"),
-        (PURPLE, "4 4", "star"),
-        (SKY, "6 3 2 3", "square"),
-        (ORANGE, "1 2", "circle"),
-    )
+    Look(_COLOURS[i], _DASHES[(i + turn) % 6], _MARKERS[(i + 2 * turn) % 6], filled=False)
+    for turn in range(3)
+    for i in range(6)
 )
 FIGURES = {
     "fig1": "Figure 1: Experiment 1, linear in the weights",
@@ -67,6 +69,18 @@ def styles(methods: Iterable[str]) -> dict[str, Look]:
     others = sorted(found - set(METHODS))
     known = {key: look for key, look in METHODS.items() if key in found}
     return known | {key: SPARE[i % len(SPARE)] for i, key in enumerate(others)}
+
+
+def looks_of(names: Sequence[str]) -> dict[str, Look]:
+    """Methods by the names of the library, in the order given; no two alike up to 18 that are not the paper's."""
+    made = {name: METHODS[LIBRARY[name]] for name in names if name in LIBRARY}
+    spare = list(SPARE) * (1 + len(names) // len(SPARE))
+    for name in names:
+        if name not in made:  # a colour that is little used so far
+            used = Counter(look.colour for look in made.values())
+            made[name] = min(spare, key=lambda look: used[look.colour])
+            spare.remove(made[name])
+    return {name: made[name] for name in names}
 
 
 def in_order(datasets: Iterable[str]) -> list[str]:
