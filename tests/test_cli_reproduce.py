@@ -279,3 +279,9 @@ def test_the_quick_reproduction_runs_as_it_stands(tmp_path, monkeypatch):
     assert names >= {"results.json", "results.csv", "report.html", "REPRODUCTION.md", "fig1.png", "fig2.pdf"}
     assert {run["experiment"] for run in experiments.load(tmp_path)} == {"exp1_diabetes", "exp2_diabetes"}
     assert done.stdout.splitlines()[-1] == f"The page is {tmp_path / 'report.html'}"
+
+
+def test_without_scikit_learn_its_data_set_is_left_out_and_named(monkeypatch):
+    monkeypatch.setattr(reproducing, "find_spec", lambda name: None)
+    found = reproducing._missing({"quick": True, "data_dir": None})
+    assert "bisaddle[sklearn]" in found["diabetes"] and "synthetic" not in found

@@ -48,6 +48,5 @@ def broken(text: str, stream: Any, begin: str = "") -> str:
     if stream is None or not stream.isatty():
         return begin + text
     width = max(shutil.get_terminal_size().columns, 40)
-    indent = {"initial_indent": begin, "subsequent_indent": " " * len(begin)}
-    wrap = textwrap.TextWrapper(width, **indent, break_long_words=False, break_on_hyphens=False)
+    wrap = textwrap.TextWrapper(width, begin, " " * len(begin), break_long_words=False, break_on_hyphens=False)
     return "\n".join("\n".join(wrap.wrap(line)) for line in text.splitlines())

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,8 @@ def _missing(options: dict[str, Any]) -> dict[str, str]:
 
     datasets.folders(options["data_dir"])  # a folder that the user named must be there
     found = {}
+    if find_spec("sklearn") is None:
+        found["diabetes"] = "it comes with scikit-learn; install bisaddle[sklearn]"
     for name in DATASETS:
         lacking = [report for report in datasets.check(name, options["data_dir"]) if not report.ok]
         for report in lacking:

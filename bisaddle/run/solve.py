@@ -108,10 +108,7 @@ def solve(
         if not report.ok:
             raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
     if method is not None and not isinstance(method, Method):
-        raise ValueError(
-            f"method must be a method of bs.methods, given {described(method)}; "
-            "use bs.methods.Adaptive(), or leave it out"
-        )
+        raise ValueError(f"method must be one of bs.methods, given {described(method)}; use bs.methods.Adaptive()")
     watch = Watch()
     with watched(watch), not_lost():
         check_starts(problem, starts)
