@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bisaddle.apps.folds import as_codes, deal, moments, one_hot, sums
-from bisaddle.apps.hyperparameter import FAINT, HIGHEST, LOSSES, LOWEST, checked_labels, tuning
+from bisaddle.apps.folds import as_codes, checked_labels, deal, moments, one_hot, sums
+from bisaddle.apps.hyperparameter import FAINT, HIGHEST, LOSSES, LOWEST, tuning
 from bisaddle.apps.pooling import pooled
 from bisaddle.apps.tasks import as_numbers
 from bisaddle.problem import Point, Problem
