@@ -87,7 +87,8 @@ def read_table(
     spread = features.std(axis=0)
     varies = spread > 1e-12 * np.abs(features.mean(axis=0))
     features = np.where(varies, features - features.mean(axis=0), 0) / np.where(varies, spread, 1)
-    return features, _number_column(table, target, "target"), np.asarray(table[group])
+    _number_column(table, target, "target")  # classes stay whole numbers
+    return features, np.asarray(table[target]), np.asarray(table[group])
 
 
 def _number_column(table: Any, name: str, what: str) -> np.ndarray:
