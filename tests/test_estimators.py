@@ -215,6 +215,13 @@ def test_worst_score_needs_groups(regressor):
         regressor.worst_score(X, Y)
 
 
+def test_scores_need_an_outcome_for_each_row(regressor):
+    with pytest.raises(ValueError, match=f"y must have one entry for each of the {N} rows, given shape"):
+        regressor.worst_score(X, Y[:-1], GROUPS)
+    with pytest.raises(ValueError, match="y must be finite"):
+        regressor.worst_score(X, np.where(np.arange(N) == 0, np.nan, Y), GROUPS)
+
+
 def test_importing_the_package_does_not_import_scikit_learn():
     code = "import sys, bisaddle; bisaddle.solve; bisaddle.apps.hyperparameter; assert 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])

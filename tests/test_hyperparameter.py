@@ -12,6 +12,7 @@ import bisaddle as bs
 from bisaddle import oracle
 from bisaddle.apps.folds import deal
 from bisaddle.apps.hyperparameter import FAINT, cleaning, kinds, tuning
+from tests.app_checks import assert_constants_hold
 from tests.registry import flat
 from tests.test_certificate import feasible_point
 
@@ -247,6 +248,16 @@ def test_cleaning_takes_weight_from_wrong_rows(loss):
     lower = lambda v: mean.lower(point.x, v.reshape(start.theta.shape), mean.data)
     eigenvalues = np.linalg.eigvalsh(jax.hessian(lower)(flat(point.theta)))
     assert mean.constants.mu_g <= eigenvalues[0] * (1 + 1e-9) and eigenvalues[-1] <= mean.constants.L_g
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_constants_of_cleaning_hold(loss, grouped):
+    features, targets, groups = table(n=24)
+    given = (features[:12], labels(targets, loss)[:12], features[12:], labels(targets, loss)[12:])
+    problem, start = cleaning(*given, groups[12:] if grouped else None, loss=loss)
+    used = assert_constants_hold(problem, start, spread=2.0)
+    assert used["L_g"] > 0.1 and used["C_thetax"] > 0.1
 
 
 def test_folds_have_their_share_of_every_group_and_label():

@@ -25,8 +25,9 @@ from bisaddle.problem import Point, Problem
 from bisaddle.sets import Box, ConvexSet, L2Ball, Product, Simplex
 from bisaddle.trees import Number
 
-# the largest |tanh''|
+# the largest |tanh''|, and the largest third derivative of log(1 + exp)
 TANH_BEND = 4 / (3 * 3**0.5)
+BEND = 1 / (6 * 3**0.5)
 
 
 class Linear(NamedTuple):
@@ -122,6 +123,8 @@ def bilevel(
     exact |= {"D_X": diameter_of(X, start), "L_thetay": made.slope, "L_ytheta": made.slope}
     if of_distributions(Y):
         exact |= {"L_thetatheta": made.up + made.down, "C_theta": made.slope}
+        if made.kind is Linear:
+            exact |= _linear_constants(A, float(np.max(s)), float(radius), strength, attack, form)
     constants = exactly(exact)
     data = made.kind(*map(device, (A, signs, s, strength, rho)))
     upper = _ball if form == "ball" else _lagrangian
@@ -158,6 +161,10 @@ def saddle(
     reach, N = require_size("reach", reach), len(A)
     exact = {"L_yy": (strength + made.down) / N, "mu_y": (strength - made.up) / N}
     exact |= {"D_X": diameter_of(made.x_sets, made.start), "D_Y": 2 * reach * N**0.5}
+    if made.kind is Linear:
+        most, U = float(np.max(s)), _lengths(A, float(np.max(s)) * reach)
+        cross = float(np.linalg.norm(_crossed(U, most, float(radius)))) / N
+        exact |= {"L_xx": float(np.mean(U**2)) / 4, "L_xy": cross, "L_yx": cross}
     constants = exactly(exact)
     data = made.kind(*map(device, (A, signs, s, strength, 0.0)))
     problem = Problem(_classical, None, Product(made.x_sets), L2Ball(reach, axis=-1), data, constants=constants)
@@ -238,6 +245,40 @@ def _model(model: str, A: np.ndarray, s: np.ndarray, radius: Number, hidden: int
     # the score has slope R^2 and curvature |v|_inf |tanh''| |W|^2; log(1 + exp) has slope 1 and curvature 1/4
     bent = TANH_BEND * most**2 * R**3
     return Model(Network, sets, start, most * R**2, most**2 * R**4 / 4 + bent, bent, R * hidden**0.5 + R)
+
+
+def _lengths(A: np.ndarray, moved: float) -> np.ndarray:
+    """How long (a_i + an attack of at most this length, 1) can be: the slope of the score of row i in w and c."""
+    return np.hypot(np.linalg.norm(A, axis=1) + moved, 1)
+
+
+def _crossed(U: np.ndarray, s: float, R: float) -> np.ndarray:
+    """|d^2 l_i / dtheta_i d(w, c)|:  l'' (s w)(a, 1)' + l' (s, 0),  |l'| <= 1,  l'' <= 1/4"""
+    return s * R * U / 4 + s
+
+
+def _linear_constants(A: np.ndarray, s: float, R: float, strength: float, attack: str, form: str) -> dict[str, float]:
+    """Upper bounds by norms for a linear score, |w| <= R and weights p of sum 1; s: the largest of the scales.
+
+    |theta_i| <= s R / strength goes on to hold after a step of theta: the slope of l in it is at most s R.
+    m the margin:  |dm| <= U_i |dx| + s R |dtheta_i|
+    """
+    N, norm = len(A), np.linalg.norm
+    U = _lengths(A, s * s * R / strength)
+    # along lam the slope of f is N |p - 1/N|^2 - rho
+    across = norm(U) if form == "ball" else np.hypot(norm(U), 2 * N * (1 - 1 / N) ** 0.5)
+    cross = float(np.max(_crossed(U, s, R)))
+    exact = {"L_xx": float(np.max(U)) ** 2 / 4, "L_xtheta": cross, "L_thetax": cross}
+    exact |= {"L_xy": float(across), "L_yx": float(across)}
+    if attack == "linearised":  # all at theta = 0, and the Hessian is constant
+        U = _lengths(A, 0.0)
+        along_x, along_theta, twist = BEND * s * R * U**2 + s * U / 2, 0.0, 0.0
+    else:
+        along_x = BEND * s * R * U**2 + s * U / 2
+        along_theta = float(np.max(BEND * s**2 * R**2 * U)) + s**2 * R / 2
+        twist = max(BEND * s**2 * R**2 * float(np.max(U)) + s**2 * R / 2, BEND * s**3 * R**3)
+    exact |= {"C_thetax": float(norm(_crossed(U, s, R))), "L_g_thetatheta": twist}
+    return exact | {"L_g_thetax": max(float(norm(along_x)), along_theta)}
 
 
 def _strength(given: Number | None, made: Model, attack: str, usual: float) -> float:

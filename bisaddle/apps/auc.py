@@ -10,6 +10,7 @@ from jaxtyping import Array
 from bisaddle.apps import layers, multitask
 from bisaddle.apps.tasks import (
     ArrayLike,
+    Shared,
     Task,
     Weights,
     as_numbers,
@@ -86,11 +87,7 @@ def linear(
     part = shared_part(shared, x_set, radius, len(checked), (checked[0][0].shape[1],))
     training, validation = (_moments([(task[k], task[k + 1]) for task in checked]) for k in (0, 2))
     data = multitask.GramData(*map(device, (*training, *validation, ridge, divergence)))
-    h, c = np.linalg.eigvalsh(training[0])[:, -1], np.linalg.norm(training[1], axis=1)
-    # |Hx| <= the longest column of H times |x|_1
-    steep = np.max(np.linalg.norm(training[0], axis=1), axis=1) if isinstance(part.x_set, L1Ball) else h
-    valid = np.linalg.eigvalsh(validation[0])[:, -1], np.linalg.norm(validation[1], axis=1)
-    return multitask.quadratic(data, part, weights, multitask.Sizes(h, part.reach * steep, c, *valid))
+    return multitask.quadratic(data, part, weights, _sizes(training, validation, part))
 
 
 def minmax(
@@ -111,12 +108,14 @@ def minmax(
     classes = [_by_class(task[2], task[3]) for task in checked]
     means = np.stack([[rows.mean(axis=0) for rows in pair] for pair in classes])
     covariance = np.stack([sum(np.cov(rows.T, bias=True).reshape(d, d) for rows in pair) for pair in classes])
-    train = _training(checked, ridge)
+    train, part = _training(checked, ridge), shared_part("vector", None, radius, T, (d,))
     data = MinMaxData(train, *map(device, (means, covariance)))
-    sets = {"x": L1Ball(radius), "lam": Box(0.0, 1.0), "centres": Box(-limit, limit)}
-    exact = _lower_constants(np.asarray(train.train_gram), ridge) | {"L_yy": 1 / T, "mu_y": 1 / T}
+    sets = {"x": part.x_set, "lam": Box(0.0, 1.0), "centres": Box(-limit, limit)}
+    sizes = _sizes(train[:3], train[:3], part)
+    exact = multitask.lower_constants(sizes, part, ridge) | {"L_yy": 1 / T, "mu_y": 1 / T, "L_xx": 1 / T}
+    exact |= _minmax_constants(means, covariance, multitask.theta_reach(sizes, ridge), limit)
     exact |= {
-        "D_X": float(np.hypot(np.hypot(2 * radius, T**0.5), 2 * limit * (2 * T) ** 0.5)),
+        "D_X": float(np.hypot(np.hypot(part.diameter, T**0.5), 2 * limit * (2 * T) ** 0.5)),
         "D_Y": 2 * limit * T**0.5,
     }
     start = Point(
@@ -163,8 +162,11 @@ def partial(
         Product((CVaRSet(1 - false_positives),) * T),
         tuple(np.full(len(rows), 1.0 / len(rows)) for _, rows in classes),
     )
-    exact = _lower_constants(np.asarray(train.train_gram), ridge) | {"L_yy": 0.0, "mu_y": 0.0}
+    sizes = _sizes(train[:3], train[:3], part)
+    exact = multitask.lower_constants(sizes, part, ridge) | {"L_yy": 0.0, "mu_y": 0.0}
+    exact |= _partial_constants(classes, multitask.theta_reach(sizes, ridge))
     exact |= {"D_X": float(np.hypot(part.diameter, T**0.5))}
+    exact |= {"D_Y": float(np.hypot.reduce([diameter(Y.blocks[i], y[i].shape) for i in range(T)]))}
     X = Product({"x": part.x_set, "lam": Box(0.0, 1.0)})
     constants = exactly(exact)
     problem = Problem(_partial, _lower, X, Y, data, constants=constants)
@@ -269,8 +271,47 @@ def _training(tasks: list[Task], ridge: float) -> multitask.GramData:
     return multitask.GramData(*map(device, (*moments, *moments, ridge, 0.0)))
 
 
-def _lower_constants(gram: np.ndarray, ridge: float) -> dict[str, float]:
-    return {"mu_g": ridge, "L_g": float(np.max(np.linalg.eigvalsh(gram))) + ridge}
+def _sizes(training: Sequence, validation: Sequence, part: Shared) -> multitask.Sizes:
+    """From H and c of the training and the validation rows."""
+    (H, c), (valid_H, valid_c) = ([np.asarray(part) for part in moments[:2]] for moments in (training, validation))
+    h = np.linalg.eigvalsh(H)[:, -1]
+    # |Hx| <= the longest column of H times |x|_1
+    steep = np.max(np.linalg.norm(H, axis=1), axis=1) if isinstance(part.x_set, L1Ball) else h
+    lengths = [np.linalg.norm(cross, axis=1) for cross in (c, valid_c)]
+    return multitask.Sizes(h, part.reach * steep, lengths[0], np.linalg.eigvalsh(valid_H)[:, -1], lengths[1])
+
+
+def _minmax_constants(means: np.ndarray, covariance: np.ndarray, r: np.ndarray, limit: float) -> dict[str, float]:
+    """Of f, a quadratic function: M_i the two means, |theta_i| <= r_i, |a|, |b|, |y| <= limit.
+
+    T f_theta_i = (Cov + M'M) theta - M'(a, b) - (1 + y) delta
+    """
+    T, norm = len(means), np.linalg.norm
+    along, delta = norm(means, 2, axis=(1, 2)), norm(means[:, 0] - means[:, 1], axis=1)
+    bent = np.linalg.eigvalsh(covariance + np.einsum("tci,tcj->tij", means, means))[:, -1]
+    exact = {"L_xtheta": float(np.max(along)) / T, "L_thetax": float(np.max(along)) / T, "L_xy": 0.0, "L_yx": 0.0}
+    exact |= {"L_thetatheta": float(np.max(bent)) / T}
+    exact |= {"L_thetay": float(np.max(delta)) / T, "L_ytheta": float(np.max(delta)) / T}
+    return exact | {"C_theta": float(norm(bent * r + 2**0.5 * limit * along + (1 + limit) * delta)) / T}
+
+
+def _partial_constants(classes: list, r: np.ndarray) -> dict[str, float]:
+    """Of f, linear in p and quadratic in theta, for |theta_i| <= r_i.
+
+    T f_theta_i = sum_j p_ij E+ (1 - h+ + h_j)(a_j - a+)
+    E+ (a_j - a+)(a_j - a+)' = Cov+ + (a_j - mean+)(a_j - mean+)'
+    """
+    T, bent, slopes = len(classes), [], []
+    for (positive, negative), reach in zip(classes, r, strict=True):
+        away = np.sum((negative - positive.mean(axis=0)) ** 2, axis=1)
+        covariance = np.atleast_2d(np.cov(positive.T, bias=True))
+        bent.append(np.linalg.eigvalsh(covariance)[-1] + away.max())
+        squares = np.trace(covariance) + away  # E+ |a_j - a+|^2
+        slopes.append(np.sqrt(squares) + reach * squares)
+    across = max(float(np.linalg.norm(slope)) for slope in slopes) / T
+    exact = {"L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0}
+    exact |= {"L_thetatheta": float(max(bent)) / T, "L_thetay": across, "L_ytheta": across}
+    return exact | {"C_theta": float(np.linalg.norm([slope.max() for slope in slopes])) / T}
 
 
 def _lower(x, theta, data):

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bisaddle.apps.folds import as_codes, deal, moments, one_hot, sums
-from bisaddle.apps.hyperparameter import FAINT, HIGHEST, LOSSES, LOWEST, checked_labels, tuning
+from bisaddle.apps.folds import as_codes, checked_labels, deal, moments, one_hot, sums
+from bisaddle.apps.hyperparameter import FAINT, HIGHEST, LOSSES, LOWEST, tuning
 from bisaddle.apps.pooling import pooled
 from bisaddle.apps.tasks import as_numbers
 from bisaddle.problem import Point, Problem
@@ -87,7 +87,8 @@ def read_table(
     spread = features.std(axis=0)
     varies = spread > 1e-12 * np.abs(features.mean(axis=0))
     features = np.where(varies, features - features.mean(axis=0), 0) / np.where(varies, spread, 1)
-    return features, _number_column(table, target, "target"), np.asarray(table[group])
+    _number_column(table, target, "target")  # classes stay whole numbers
+    return features, np.asarray(table[target]), np.asarray(table[group])
 
 
 def _number_column(table: Any, name: str, what: str) -> np.ndarray:

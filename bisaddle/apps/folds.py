@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from bisaddle.apps.tasks import as_numbers
+
 # rows that are standardised at a time
 CHUNK = 8192
 # NumPy's while the data are made, JAX's in a problem
@@ -214,3 +216,57 @@ def _missing(value) -> bool:
         return value is None or bool(value != value)
     except TypeError:  # pandas.NA has no truth value
         return True
+
+
+def checked_table(
+    features, groups, targets, prefix: str = "", what: str = "groups", folds: int = 0
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """(features, the place of each row's group, their number); folds: into which groups are to be dealt, 0: none."""
+    features = as_numbers(f"{prefix}features", features)
+    if features.ndim != 2 or features.size == 0:
+        raise ValueError(f"{prefix}features must be a table (rows, columns) with entries, given shape {features.shape}")
+    if not np.all(np.isfinite(features)):
+        raise ValueError(f"{prefix}features must be finite, given NaN or infinity; fill or drop such rows first")
+    if np.shape(targets) != (len(features),):
+        raise ValueError(
+            f"{prefix}targets must have one entry for each of the {len(features)} rows, given shape {np.shape(targets)}"
+        )
+    if folds != 0 and (isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2):
+        raise ValueError(f"folds must be a whole number >= 2, given {folds!r}")
+    if folds > len(features):
+        raise ValueError(f"folds must be at most the number of rows, {len(features)}, given {folds}")
+    if groups is None:
+        return features, np.zeros(len(features), int), 1
+    distinct, codes = as_codes(groups, what, len(features))
+    counts = np.bincount(codes)
+    if folds and counts.min() < 2:
+        raise ValueError(
+            f"every {what[:-1]} needs at least 2 rows, for the folds; {what[:-1]} {distinct[np.argmin(counts)]} has "
+            f"one: merge small {what}, or drop them"
+        )
+    return features, codes, len(distinct)
+
+
+def checked_labels(targets, loss: str) -> np.ndarray:
+    if loss == "squared":
+        array = as_numbers("targets", targets)
+        if not np.all(np.isfinite(array)):
+            raise ValueError("targets must be finite, given NaN or infinity; drop such rows")
+        return array
+    array = np.asarray(targets)
+    classes = np.unique(array)
+    if array.dtype.kind not in "biuf" or len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
+        needed = "0 and 1" if loss == "logistic" else "0, 1, ..., C - 1, each at least once,"
+        raise ValueError(f"loss={loss!r} needs whole numbers {needed} as targets, given {classes[:10]}")
+    if loss == "logistic" and len(classes) > 2:
+        raise ValueError(f'loss="logistic" needs two classes, given {len(classes)}; use loss="softmax"')
+    return array.astype(int)
+
+
+def checked_offset(offset, groups: int) -> np.ndarray | None:
+    if offset is None:
+        return None
+    array = as_numbers("offset", offset)
+    if array.shape != (groups,) or not np.all(np.isfinite(array)):
+        raise ValueError(f"offset must have a finite number for each of the {groups} groups, given {offset!r}")
+    return array

@@ -8,8 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from bisaddle.apps.folds import Moments, Rows, as_codes, deal, label_losses, labelled, moments, one_hot, sums
-from bisaddle.apps.tasks import as_numbers, require_size
+from bisaddle.apps.folds import (
+    Moments,
+    Rows,
+    checked_labels,
+    checked_offset,
+    checked_table,
+    deal,
+    label_losses,
+    labelled,
+    moments,
+    one_hot,
+    sums,
+)
+from bisaddle.apps.multitask_heads import Logistic, Softmax
+from bisaddle.apps.tasks import require_size
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box, KLBall, Product, Simplex
 from bisaddle.sets.base import ConvexSet
@@ -145,9 +158,7 @@ def cleaning(
     squared = loss == "squared"
     upper = _CLEAN_UPPER[squared]
     y_set, y = (None, None) if groups is None else (around(data["shares"], protection), data["shares"])
-    steepness = {"squared": 1.0, "logistic": 0.25, "softmax": 0.5}[loss] * _top(data["rows"].T @ data["rows"])
-    known = {"mu_g": penalty, "L_g": steepness / len(features) + penalty, "L_yy": 0.0, "mu_y": 0.0}
-    constants = Constants(**known, D_X=len(features) ** 0.5, origin=tuple((name, "exact") for name in (*known, "D_X")))
+    constants = _clean_constants(data, loss, groups is not None)
     problem = Problem(upper, _CLEAN_LOWER[squared], Box(0.0, 1.0), y_set, jax.device_put(data), constants=constants)
     shape = (data["rows"].shape[1], count)
     return problem, Point(x=np.full(len(features), 0.5), theta=np.zeros(shape), y=y)
@@ -328,62 +339,36 @@ def _constants(problem: Problem, columns: int) -> Constants:
     return Constants(**sizes, origin=tuple((name, "exact") for name in sizes))
 
 
+# of one row's loss in its scores: the largest slope, curvature and third derivative
+_BOUNDS = {"logistic": Logistic.bounds, "softmax": Softmax.bounds}
+
+
+def _clean_constants(data: dict, loss: str, grouped: bool) -> Constants:
+    """Exact mu_g and diameters, zeros, and for losses with bounded slopes upper bounds of the others, by norms.
+
+    n g_theta_x has the column l_i'(theta),     n d(g_theta_theta) = sum_i dx_i l_i'' + x_i dl_i''
+    """
+    rows, n, penalty = data["rows"], len(data["rows"]), float(data["penalty"])
+    curved = 1.0 if loss == "squared" else _BOUNDS[loss][1]
+    known = {"mu_g": penalty, "L_g": curved * _top(rows.T @ rows) / n + penalty, "L_yy": 0.0, "mu_y": 0.0}
+    known |= {"L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0, "D_X": n**0.5}
+    if loss != "squared":
+        steep, _, bent = _BOUNDS[loss]
+        length, valid = np.linalg.norm(rows, axis=1), data["valid_rows"]
+        mine = [valid[data["groups"] == g] for g in range(len(data["shares"]))]
+        slopes = steep * np.array([np.mean(np.linalg.norm(part, axis=1)) for part in mine])
+        bends = curved * np.array([_top(part.T @ part) / len(part) for part in mine])
+        mixed = np.max if grouped else (lambda values: data["shares"] @ values)
+        twist = float(np.linalg.norm(length**2)) * curved / n
+        known |= {"C_thetax": steep * float(np.linalg.norm(length)) / n, "L_g_thetax": twist}
+        known |= {"L_g_thetatheta": max(twist, bent * float(np.mean(length**3)))}
+        known |= {"L_thetatheta": float(mixed(bends)), "C_theta": float(mixed(slopes))}
+        known |= {"L_thetay": float(np.linalg.norm(slopes)), "L_ytheta": float(np.linalg.norm(slopes))}
+    return Constants(**known, origin=tuple((name, "exact") for name in known))
+
+
 def _top(matrix: np.ndarray) -> float:
     return float(np.linalg.eigvalsh(matrix)[-1])
-
-
-def checked_table(
-    features, groups, targets, prefix: str = "", what: str = "groups", folds: int = 0
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """(features, the place of each row's group, their number); folds: into which groups are to be dealt, 0: none."""
-    features = as_numbers(f"{prefix}features", features)
-    if features.ndim != 2 or features.size == 0:
-        raise ValueError(f"{prefix}features must be a table (rows, columns) with entries, given shape {features.shape}")
-    if not np.all(np.isfinite(features)):
-        raise ValueError(f"{prefix}features must be finite, given NaN or infinity; fill or drop such rows first")
-    if np.shape(targets) != (len(features),):
-        raise ValueError(
-            f"{prefix}targets must have one entry for each of the {len(features)} rows, given shape {np.shape(targets)}"
-        )
-    if folds != 0 and (isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2):
-        raise ValueError(f"folds must be a whole number >= 2, given {folds!r}")
-    if folds > len(features):
-        raise ValueError(f"folds must be at most the number of rows, {len(features)}, given {folds}")
-    if groups is None:
-        return features, np.zeros(len(features), int), 1
-    distinct, codes = as_codes(groups, what, len(features))
-    counts = np.bincount(codes)
-    if folds and counts.min() < 2:
-        raise ValueError(
-            f"every {what[:-1]} needs at least 2 rows, for the folds; {what[:-1]} {distinct[np.argmin(counts)]} has "
-            f"one: merge small {what}, or drop them"
-        )
-    return features, codes, len(distinct)
-
-
-def checked_labels(targets, loss: str) -> np.ndarray:
-    if loss == "squared":
-        array = as_numbers("targets", targets)
-        if not np.all(np.isfinite(array)):
-            raise ValueError("targets must be finite, given NaN or infinity; drop such rows")
-        return array
-    array = np.asarray(targets)
-    classes = np.unique(array)
-    if array.dtype.kind not in "biuf" or len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
-        needed = "0 and 1" if loss == "logistic" else "0, 1, ..., C - 1, each at least once,"
-        raise ValueError(f"loss={loss!r} needs whole numbers {needed} as targets, given {classes[:10]}")
-    if loss == "logistic" and len(classes) > 2:
-        raise ValueError(f'loss="logistic" needs two classes, given {len(classes)}; use loss="softmax"')
-    return array.astype(int)
-
-
-def checked_offset(offset, groups: int) -> np.ndarray | None:
-    if offset is None:
-        return None
-    array = as_numbers("offset", offset)
-    if array.shape != (groups,) or not np.all(np.isfinite(array)):
-        raise ValueError(f"offset must have a finite number for each of the {groups} groups, given {offset!r}")
-    return array
 
 
 def check_choices(loss: str, against: str, bounds) -> None:

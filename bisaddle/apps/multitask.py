@@ -213,19 +213,29 @@ def _constants(sizes: Sizes, part: Shared, ridge: float, divergence: float, D_Y:
     r_i = max_lam lam ((1 - lam) q + |c|) / ridge:     |theta_i| <= r_i goes on to hold after a step of theta
     """
     h, q, c, v, valid_c = sizes
-    T, norm = len(h), np.linalg.norm
-    lam = np.minimum(1, (q + c) / np.maximum(2 * q, np.finfo(float).tiny))
-    r = lam * ((1 - lam) * q + c) / ridge
+    T, r = len(h), theta_reach(sizes, ridge)
     slope = float(np.max(v * r + valid_c))  # of one validation loss in theta_i
-    along_lam = np.max(2 * h * r + q + c)
-    twist = float(np.max(h * np.maximum(np.hypot(1 + 2 * r + 2 * part.reach, 1), 2)))
-    exact = {"mu_g": ridge, "L_g": float(np.max(h)) + ridge, "L_yy": divergence * T, "mu_y": divergence * T}
+    exact = lower_constants(sizes, part, ridge) | {"L_yy": divergence * T, "mu_y": divergence * T}
     exact |= {"D_X": float(np.hypot(part.diameter, T**0.5)), "D_Y": D_Y}
     exact |= {"L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0}
     exact |= {"L_thetatheta": float(np.max(v)), "L_thetay": slope, "L_ytheta": slope, "C_theta": slope}
-    exact |= {"C_thetax": float(np.hypot(norm(h) / 4, along_lam)), "L_g_thetax": twist}
-    exact |= {"L_g_thetatheta": 2 * float(np.max(h))}
     return exactly(exact)
+
+
+def theta_reach(sizes: Sizes, ridge: float) -> np.ndarray:
+    """r_i of _constants"""
+    q, c = sizes.shift, sizes.cross
+    lam = np.minimum(1, (q + c) / np.maximum(2 * q, np.finfo(float).tiny))
+    return lam * ((1 - lam) * q + c) / ridge
+
+
+def lower_constants(sizes: Sizes, part: Shared, ridge: float) -> dict[str, float]:
+    """Those of g, for |theta_i| <= r_i."""
+    h, r = sizes.curvature, theta_reach(sizes, ridge)
+    along_lam = np.max(2 * h * r + sizes.shift + sizes.cross)
+    twist = float(np.max(h * np.maximum(np.hypot(1 + 2 * r + 2 * part.reach, 1), 2)))
+    exact = {"mu_g": ridge, "L_g": float(np.max(h)) + ridge, "L_g_thetatheta": 2 * float(np.max(h))}
+    return exact | {"C_thetax": float(np.hypot(np.linalg.norm(h) / 4, along_lam)), "L_g_thetax": twist}
 
 
 def _gram(pairs: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

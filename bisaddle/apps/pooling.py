@@ -7,8 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from bisaddle.apps.folds import Moments, Rows, deal, labelled, moments, one_hot, sums
-from bisaddle.apps.hyperparameter import FAINT, LOSSES, around, checked_labels, checked_offset, checked_table
+from bisaddle.apps.folds import (
+    Moments,
+    Rows,
+    checked_labels,
+    checked_offset,
+    checked_table,
+    deal,
+    labelled,
+    moments,
+    one_hot,
+    sums,
+)
+from bisaddle.apps.hyperparameter import FAINT, LOSSES, around
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box
 from bisaddle.trees import Number

@@ -20,6 +20,7 @@ from bisaddle.estimators.common import (
     features,
     in_float64,
     is_number,
+    outcomes,
     raw_coefficients,
     refined,
     rows_to_fit,
@@ -161,7 +162,7 @@ class AdversarialClassifier(ByScores, BaseEstimator):
         coef, intercept = self.coef_, self.intercept_
         if len(coef) == 1:
             coef, intercept = np.concatenate([0 * coef, coef]), np.concatenate([0 * intercept, intercept])
-        y = np.asarray(y)
+        y = outcomes(y, len(X))
         known = np.isin(y, self.classes_)
         if not known.all():
             raise ValueError(f"y must have classes seen in fit, given {np.unique(y[~known])[:5]}")

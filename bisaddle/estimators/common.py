@@ -115,6 +115,16 @@ def features(estimator: Any, X: Any) -> np.ndarray:
     return checked
 
 
+def outcomes(y: Any, rows: int, number: bool = False) -> np.ndarray:
+    """y at a score, one entry for each row; number: as float64, which must be finite."""
+    array = np.asarray(y, dtype=np.float64) if number else np.asarray(y)
+    if array.shape != (rows,):
+        raise ValueError(f"y must have one entry for each of the {rows} rows, given shape {array.shape}")
+    if number and not np.all(np.isfinite(array)):
+        raise ValueError("y must be finite, given NaN or infinity")
+    return array
+
+
 def codes_of(labels: Any, rows: int, what: str) -> tuple[np.ndarray, np.ndarray]:
     """(the distinct labels, the place of each row's); None is one label for all."""
     if labels is None:
@@ -170,7 +180,7 @@ def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     check_classification_targets(y)
     classes, labels = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"y must have at least 2 classes, given one class: {classes[0]!r}")
+        raise ValueError(f"y must have at least 2 classes, given one class: {classes[0]}")
     return classes, labels
 
 

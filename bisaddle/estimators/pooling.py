@@ -18,6 +18,7 @@ from bisaddle.estimators.common import (
     features,
     in_float64,
     labelled_rows,
+    outcomes,
     probabilities,
     raw_coefficients,
     refined,
@@ -179,7 +180,7 @@ class PartialPoolingRegressor(RegressorMixin, _PartialPooling):
     def worst_score(self, X, y, tasks=None):
         """1 - (mean squared error of the worst task) / (variance of y); tasks not seen in fit count as one."""
         X, places = self._rows(X, tasks)
-        y = np.asarray(y, dtype=np.float64)
+        y = outcomes(y, len(X), number=True)
         errors = np.square(y - self._scores(X, places))
         return float(1 - max(errors[places == place].mean() for place in np.unique(places)) / np.var(y))
 
@@ -226,5 +227,5 @@ class PartialPoolingClassifier(ClassifierMixin, _PartialPooling):
         X, places = self._rows(X, tasks)
         scores = self._scores(X, places)
         scores = scores[:, 0] if scores.shape[1] == 1 else scores
-        right = self.classes_[chosen(scores)] == np.asarray(y)
+        right = self.classes_[chosen(scores)] == outcomes(y, len(X))
         return float(min(right[places == place].mean() for place in np.unique(places)))

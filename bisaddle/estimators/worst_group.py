@@ -20,6 +20,7 @@ from bisaddle.estimators.common import (
     in_float64,
     is_number,
     labelled_rows,
+    outcomes,
     raw_coefficients,
     refined,
     rows_to_fit,
@@ -193,7 +194,7 @@ class WorstGroupRegressor(RegressorMixin, _WorstGroup):
         """1 - (mean squared error of the worst group) / (variance of y): R^2 with the worst group's error."""
         check_is_fitted(self)
         X, _, codes = self._groups_of(X, groups)
-        y = np.asarray(y, dtype=np.float64)
+        y = outcomes(y, len(X), number=True)
         errors = np.bincount(codes, np.square(y - X @ self.coef_ - self.intercept_)) / np.bincount(codes)
         return float(1 - errors.max() / np.var(y))
 
@@ -226,5 +227,5 @@ class WorstGroupClassifier(ByScores, _WorstGroup):
         """The accuracy in the group where it is lowest."""
         check_is_fitted(self)
         X, _, codes = self._groups_of(X, groups)
-        right = self.classes_[chosen(decisions(X, self.coef_, self.intercept_))] == np.asarray(y)
+        right = self.classes_[chosen(decisions(X, self.coef_, self.intercept_))] == outcomes(y, len(X))
         return float(np.min(np.bincount(codes, right) / np.bincount(codes)))
