@@ -7,6 +7,8 @@
 Computation follows the data, and no array of the data is ever gathered. See docs/parallel.md and docs/scale.md.
 """
 
+import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice, product
@@ -48,20 +50,16 @@ def initialize(
     for name, value in (("heartbeat", heartbeat), ("timeout", timeout)):
         if not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} must be a whole number of seconds >= 1, given {value!r}")
-    try:
-        jax.distributed.initialize(
-            address,
-            processes,
-            process,
-            initialization_timeout=timeout,
-            heartbeat_timeout_seconds=heartbeat,
-            shutdown_timeout_seconds=heartbeat,
-        )
-    except jax.errors.JaxRuntimeError as error:
-        raise RuntimeError(
-            f"not all processes came together at {address or 'the coordinator'} within {timeout} seconds; see that all "
-            "of them are started, that the address is that of process 0, and that its port is open"
-        ) from error
+    if address is not None and process:
+        _wait_for(address, timeout)  # with words: what JAX does when nobody answers is to end the process
+    jax.distributed.initialize(
+        address,
+        processes,
+        process,
+        initialization_timeout=timeout,
+        heartbeat_timeout_seconds=heartbeat,
+        shutdown_timeout_seconds=heartbeat,
+    )
 
 
 def mesh(kind: str = "tasks", devices: Sequence[Any] | None = None) -> Mesh:
@@ -153,6 +151,25 @@ def gather(tree: PyTree) -> PyTree:
 
 
 # --- how it is done ---------------------------------------------------------------------------------------------------
+
+
+def _wait_for(address: str, timeout: float) -> None:
+    """RuntimeError if nobody answers at host:port within so many seconds."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"address must be host:port of process 0, given {address!r}")
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > end:
+                raise RuntimeError(
+                    f"process 0 does not answer at {address} after {timeout} seconds ({error}); see that it is "
+                    "started, that the address is its own, and that the port is open"
+                ) from error
+            time.sleep(0.1)
 
 
 def _require_kind(kind: Any) -> None:

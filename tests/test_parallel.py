@@ -149,6 +149,13 @@ def test_what_cannot_be_split_is_refused_with_advice(call, words):
         call()
 
 
+def test_a_first_process_that_is_not_there_is_an_error_and_not_a_long_wait():
+    with pytest.raises(RuntimeError, match="process 0 does not answer"):
+        bs.parallel.initialize("127.0.0.1:9", 2, 1, timeout=1)
+    with pytest.raises(ValueError, match="host:port"):
+        bs.parallel.initialize("localhost", 2, 1)
+
+
 def test_a_gathered_result_is_the_result():
     problem, start = rows_problem(weighted=True)
     result = bs.solve(problem, start)
