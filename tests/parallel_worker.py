@@ -99,7 +99,8 @@ def process(
             time.sleep(0.2 * drawn.random())
 
     if resume:
-        return told(bs.resume(options["checkpoint"], placed, callback=sleep, checkpoint_every=0.0))
+        more = {"max_steps": options["max_steps"], "checkpoint_every": 0.0}
+        return told(bs.resume(options["checkpoint"], placed, callback=sleep, **more))
     return told(bs.solve(placed, begin, methods(problem)[method], callback=sleep, **options))
 
 
