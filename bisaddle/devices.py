@@ -55,6 +55,24 @@ def everywhere(array: Array, mesh: Mesh | None) -> Array:
     return array if mesh is None else jax.lax.with_sharding_constraint(array, replicated(mesh))
 
 
+def gathered(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """Inside a program: all of every array on every device; those with the same first axis are sent together."""
+    if mesh is None:
+        return tree
+    leaves, form = jax.tree.flatten(tree)
+    alike: dict[int, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        if leaf.ndim:
+            alike.setdefault(leaf.shape[0], []).append(i)
+    for length, places in alike.items():
+        rows = [leaves[i].reshape(length, -1) for i in places]
+        ends = np.cumsum([row.shape[1] for row in rows])[:-1].tolist()
+        parts = jnp.split(everywhere(jnp.concatenate(rows, axis=1), mesh), ends, axis=1)
+        for i, part in zip(places, parts, strict=True):
+            leaves[i] = part.reshape(leaves[i].shape)
+    return form.unflatten(leaves)
+
+
 @jax.tree_util.register_static
 class Order:
     """Sums whose digits do not depend on the number of devices: of `count` parts of equal length, then one by one.

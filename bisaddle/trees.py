@@ -142,6 +142,13 @@ class Shape:
             parts = [everywhere(jnp.asarray(part), self.mesh) for part in parts]
         return self.structure.unflatten(map(self._as_leaf, parts, self.shapes, self.dtypes))
 
+    def per_task(self, rows: Array) -> PyTree:
+        """The tree whose leaves have along their first axis what the rows have, one for each: any number of them."""
+        widths = [prod(shape[1:]) for shape in self.shapes]
+        ends = list(accumulate(widths, initial=0))
+        parts = [rows[:, a:b].reshape(-1, *shape[1:]) for a, b, shape in zip(ends, ends[1:], self.shapes, strict=False)]
+        return self.structure.unflatten(parts)
+
     def join(self, tree: PyTree) -> Array:
         """The flat vector of a tree, inside a program."""
         parts = [jnp.ravel(everywhere(leaf, self.mesh)) for leaf in jax.tree.leaves(tree)]

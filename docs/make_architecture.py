@@ -13,8 +13,20 @@ PICTURE = PAGE.with_suffix(".svg")
 LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -> run -> report"
 # in the order of the line, what it rests on first and what is built on it last
 LAYERS = (
-    *("trees", "programs", "showing", "sets", "problem", "oracle", "schedules", "theory", "methods", "certificate"),
-    *("auditing", "report", "run", "apps", "estimators", "datasets", "experiments", "cli"),
+    *(
+        "devices",
+        "trees",
+        "programs",
+        "showing",
+        "sets",
+        "problem",
+        "oracle",
+        "schedules",
+        "theory",
+        "methods",
+        "certificate",
+    ),
+    *("auditing", "report", "run", "parallel", "apps", "estimators", "datasets", "experiments", "cli"),
 )
 
 HEAD = f"""# Architecture
@@ -30,10 +42,11 @@ are stricter than the line:
   residual and gradient that it reports comes from bare products of the oracle (`Kernels.products`, `Kernels.upper`).
 * `report` imports none of the others: it draws columns and records, so that `Result.plot` needs no cycle.
 
-`trees`, `programs` and `showing` come before the line: pytrees as vectors, compiled programs with their cache, and how
-objects print. `auditing` stands beside `certificate` and checks it by other means: it imports the problem and its sets,
-and the switch of NumPy's threads. `apps` makes problems of data, `estimators` solves them in the manner of
-scikit-learn, `datasets` has the data, `experiments` compares methods on both, `cli` is the command line.
+`devices`, `trees`, `programs` and `showing` come before the line: arrays on a mesh, pytrees as vectors, compiled
+programs with their cache, and how objects print. `auditing` stands beside `certificate` and checks it by other means:
+it imports the problem and its sets, and the switch of NumPy's threads. `parallel` splits a problem over devices and
+processes. `apps` makes problems of data, `estimators` solves them in the manner of scikit-learn, `datasets` has the
+data, `experiments` compares methods on both, `cli` is the command line.
 """
 
 WALKING = """# Three walks
@@ -81,6 +94,7 @@ WALKS = {
         },
         (
             "problem.py",
+            "devices.py",
             "trees.py",
             "sets/",
             "methods/base.py",
@@ -96,7 +110,9 @@ WALKS = {
             "run/interrupts.py",
         ),
     ),
-    "`bs.certify(problem, point)`": Walk("", CERTIFY, ("problem.py", "trees.py", "sets/", "oracle/depends.py")),
+    "`bs.certify(problem, point)`": Walk(
+        "", CERTIFY, ("problem.py", "devices.py", "trees.py", "sets/", "oracle/depends.py")
+    ),
     "`bisaddle reproduce --quick`": Walk(
         "",
         {
@@ -114,7 +130,17 @@ WALKS = {
             "report/page.py": "one page with all numbers, to be looked at in a browser.",
         },
         (
-            *("trees.py", "programs.py", "showing.py", "sets/", "problem.py", "oracle/", "schedules.py", "methods/"),
+            *(
+                "devices.py",
+                "trees.py",
+                "programs.py",
+                "showing.py",
+                "sets/",
+                "problem.py",
+                "oracle/",
+                "schedules.py",
+                "methods/",
+            ),
             "certificate/",
             *("run/", "apps/", "datasets/", "experiments/", "report/", "cli/"),
         ),

@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 # root files that are pages of the site too
 ROOT_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 # pages of the nav that may not be written yet
-OPTIONAL = {"estimators.md", "usefulness.md", "parallel.md"}
+OPTIONAL = {"estimators.md", "usefulness.md"}
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 # what Markdown leaves as it is: fenced, indented, in backticks, formulas

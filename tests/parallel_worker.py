@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import resource
 import sys
 import time
 from typing import Any
@@ -98,8 +99,29 @@ def process(
             time.sleep(0.2 * drawn.random())
 
     if resume:
-        return told(bs.resume(options["checkpoint"], placed, callback=sleep, checkpoint_every=0.0))
+        more = {"max_steps": options["max_steps"], "checkpoint_every": 0.0}
+        return told(bs.resume(options["checkpoint"], placed, callback=sleep, **more))
     return told(bs.solve(placed, begin, methods(problem)[method], callback=sleep, **options))
+
+
+def memory(records: int) -> dict[str, Any]:
+    """Resident MB after every tenth of the records of FullyProjected and of Adaptive."""
+    import bisaddle as bs
+
+    problem, start = problem_of("gram")
+    placed, begin = bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"))
+    found: dict[str, list[float]] = {}
+    for name in ("FullyProjected", "Adaptive"):
+        seen = found[name] = []
+
+        def look(record, seen=seen) -> None:
+            if record.k % (records // 10) == 0:
+                with open("/proc/self/statm") as file:
+                    seen.append(int(file.read().split()[1]) * resource.getpagesize() / 2**20)
+
+        method = methods(problem)[name]
+        bs.solve(placed, begin, method, tol=None, max_steps=records, every=1, callback=look)
+    return found
 
 
 def main() -> None:
@@ -110,8 +132,8 @@ def main() -> None:
     if join := order.pop("join", None):
         import bisaddle as bs
 
-        bs.parallel.initialize(*join, timeout=60)
-    found = {"devices": devices, "process": process}[order.pop("do")](**order)
+        bs.parallel.initialize(*join, timeout=30)
+    found = {"devices": devices, "process": process, "memory": memory}[order.pop("do")](**order)
     print(json.dumps(found), flush=True)
 
 

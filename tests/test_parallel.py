@@ -9,7 +9,14 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.devices import Order, content_sums, total
+from bisaddle.oracle.kernels import Kernels
 from tests.parallel_start import answer, together, worker
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_records():
+    for seen in answer(worker({"do": "memory", "devices": 4, "records": 1000})).values():
+        assert len(seen) == 11 and seen[-1] - seen[2] <= 4.0, seen
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +137,56 @@ def test_sums_in_order_are_sums_and_a_digest_tells_arrays_apart():
     assert content_sums(values.T.copy()) != content_sums(values)
 
 
+def separable_problem(mean):
+    """Ridge regression of four tasks, and how much of it is good for the worst one; by their sum, or their mean."""
+    rng = np.random.default_rng(1)
+    A, b = rng.normal(size=(4, 9, 3)), rng.normal(size=(4, 9))
+
+    def losses(theta, data):
+        return jnp.mean((jnp.einsum("tnd,td->tn", data["A"], theta) - data["b"]) ** 2, axis=1)
+
+    def lower(x, theta, data):
+        each = losses(theta, data) + jnp.exp(x["own"]) * jnp.sum((theta - x["common"]) ** 2, axis=1)
+        return jnp.mean(each) if mean else jnp.sum(each)
+
+    return bs.Problem(
+        upper=lambda x, theta, y, data: y @ losses(0.9 * theta, data),
+        lower=lower,
+        x_set=bs.sets.Product({"common": bs.sets.L2Ball(1.0), "own": bs.sets.Box(-2.0, 2.0)}),
+        y_set=bs.sets.Simplex(),
+        data={"A": A, "b": b},
+    ), bs.Point({"common": jnp.zeros(3), "own": jnp.zeros(4)}, jnp.zeros((4, 3)), jnp.full(4, 0.25))
+
+
+def test_tasks_solved_apart_solve_the_lower_level():
+    problem, start = separable_problem(mean=False)
+    apart, begin = bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"), shards=2, separable=True)
+    one, other = Kernels(problem, start), Kernels(apart, begin)
+    x, theta, y = one.flat(start)
+    rng = np.random.default_rng(2)
+    x, theta, right = x + 0.1, rng.normal(size=theta.size), rng.normal(size=theta.size)
+    H, cross = one.columns(x, theta)
+    for begin_at in (None, rng.normal(size=theta.size)):
+        found = other.solve(x, theta, right, 1e-10, start=begin_at, cross=True)
+        np.testing.assert_allclose(found.w, np.linalg.solve(H, right), atol=1e-8)
+        np.testing.assert_allclose(found.cross, found.w @ cross, atol=1e-8)
+        assert np.linalg.norm(found.r) <= 1e-10 and found.products <= 3  # no more than a task has variables
+        assert np.linalg.eigvalsh(H)[0] - 1e-9 <= found.least <= np.linalg.eigvalsh(H)[-1] + 1e-9
+    np.testing.assert_allclose(other.lower_gradient(x, theta), one.lower_gradient(x, theta), atol=1e-12)
+    np.testing.assert_allclose(other.hessian_product(x, theta, right), H @ right, atol=1e-10)
+    first, second = bs.solve(problem, start), bs.solve(apart, begin)
+    assert first.status is second.status is bs.Status.CERTIFIED
+    assert abs(float(first.certificate.worst_value - second.certificate.worst_value)) <= 1e-4
+
+
+def test_tasks_that_are_not_apart_are_refused():
+    problem, start = separable_problem(mean=True)
+    with pytest.raises(ValueError, match="not a mean"):
+        bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"), separable=True)
+    with pytest.raises(ValueError, match="filled up"):
+        bs.parallel.shard(*separable_problem(False), bs.parallel.mesh("tasks"), shards=3, separable=True)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -147,6 +204,13 @@ def test_sums_in_order_are_sums_and_a_digest_tells_arrays_apart():
 def test_what_cannot_be_split_is_refused_with_advice(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_a_first_process_that_is_not_there_is_an_error_and_not_a_long_wait():
+    with pytest.raises(RuntimeError, match="process 0 does not answer"):
+        bs.parallel.initialize("127.0.0.1:9", 2, 1, timeout=1)
+    with pytest.raises(ValueError, match="host:port"):
+        bs.parallel.initialize("localhost", 2, 1)
 
 
 def test_a_gathered_result_is_the_result():

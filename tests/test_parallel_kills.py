@@ -2,9 +2,11 @@
 
 import json
 import random
+import shutil
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
 from tests.parallel_start import end, free_port, together, worker
@@ -32,6 +34,30 @@ def whole(tmp_path_factory):
     return one, seconds
 
 
+def wait_until(true, seconds=120):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tasks", "rows"])
+def test_a_run_is_taken_up_on_another_number_of_processes(kind, tmp_path):
+    path = tmp_path / "run"
+    options = {"tol": None, "max_steps": 20, "every": 10, "checkpoint": str(path)}
+    run = {"kind": kind, "form": "rows", "method": "FullyProjected", "tasks": 6}
+    together(2, 2, **run, options=options)
+    more = {**options, "max_steps": 60}
+    whole = together(2, 2, **run, options={**more, "checkpoint": str(tmp_path / "whole")})[0]
+    for processes, devices, atol in ((2, 2, 0.0), (1, 4, 1e-12), (1, 1, 1e-12)):
+        shutil.copy(path, tmp_path / "copy")
+        found = together(processes, devices, **run, options={**more, "checkpoint": str(tmp_path / "copy")}, resume=True)
+        for each in found:
+            np.testing.assert_allclose(each["point"], whole["point"], rtol=0, atol=atol)
+            assert (each["status"], each["steps"]) == (whole["status"], whole["steps"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(KILLS))
 def test_a_killed_process_ends_the_other_and_the_run_goes_on_bitwise(number, whole, tmp_path):
@@ -41,7 +67,9 @@ def test_a_killed_process_ends_the_other_and_the_run_goes_on_bitwise(number, who
     address = f"127.0.0.1:{free_port()}"
     pair = [worker({"do": "process", "devices": 2, "join": [address, 2, i], **order(path)}) for i in range(2)]
     try:
-        time.sleep(drawn.uniform(0.2, 1.0) * seconds)
+        if number % 2:  # while it runs; else at any moment since it was started
+            wait_until(path.exists)
+        time.sleep(drawn.uniform(0.0, 0.3 if number % 2 else 1.0) * seconds)
         over = pair[victim].poll() is not None
         pair[victim].kill()
         clock = time.monotonic()
@@ -50,7 +78,12 @@ def test_a_killed_process_ends_the_other_and_the_run_goes_on_bitwise(number, who
         if over:
             assert json.loads(out.splitlines()[-1]) == expected
         elif pair[1 - victim].returncode:  # else it had all it needed
-            words = ("another process of this run has ended", "distributed service", "came together", "heartbeat")
+            words = (
+                "another process of this run has ended",
+                "process 0 does not answer",
+                "distributed service",
+                "DEADLINE",
+            )
             assert any(word in err for word in words), err[-2000:]
         print(f"kill {number}: process {victim}, checkpoint {path.exists()}, the other ended after {took:.1f} s")
     except subprocess.TimeoutExpired:

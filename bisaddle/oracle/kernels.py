@@ -12,8 +12,9 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
-from bisaddle.devices import beside, mesh_of
+from bisaddle.devices import beside, gathered, mesh_of
 from bisaddle.oracle import depends
+from bisaddle.oracle.separable import Separable, task_solves
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
@@ -98,12 +99,13 @@ class Kernels:
         data = sum(leaf.nbytes for leaf in jax.tree.leaves(self.part.data))
         self.heavy = data + (self.x.size + self.theta.size) * self.dtype.itemsize > LIGHT_BYTES
         self._upper = Program(_upper, "f and its gradients", self.part)
-        self._lower = Program(_lower, "solves with the Hessian of g", self.part)
+        apart = isinstance(problem.lower, Separable)
+        self._lower = Program(task_solves if apart else _lower, "solves with the Hessian of g", self.part)
         self._products = Program(_products, "products with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
         self._bends = Program(_bends, "how the gradients depend on theta", self.part)
         self._norms = Program(_norms, "norms of second derivatives", self.part)
-        self.blocks = matrix_blocks(self.theta)
+        self.blocks = matrix_blocks(self.theta, apart)
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0
         self.identity = beside(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)), self.part.data)
@@ -175,8 +177,7 @@ class Kernels:
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
-        size = theta.size // blocks
-        found = self._columns(np.concatenate([x, theta]), unit_rows(self.theta, blocks, size))
+        found = self._columns(np.concatenate([x, theta]), unit_rows(self.theta, blocks, theta.size // blocks))
         return found[:, : theta.size], found[:, theta.size :]
 
     def bends(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> Vector:
@@ -232,9 +233,9 @@ def shortfall(size: int, passes: int) -> float:
     return (4096 * size) ** (1 / (4 * passes))
 
 
-def matrix_blocks(theta: Shape) -> int:
+def matrix_blocks(theta: Shape, apart: bool = False) -> int:
     """How many matrices hold a preconditioner: 1 for all of theta, one for each entry along its first axis, or 0."""
-    if theta.size <= MOST:
+    if theta.size <= MOST and not apart:
         return int(theta.size > 0)
     first = {shape[0] if shape else 1 for shape in theta.shapes}
     blocks = first.pop() if len(first) == 1 else 0
@@ -265,6 +266,7 @@ def block_order(theta: Shape, blocks: int) -> np.ndarray:
 
 def _upper(part: _Part, packed: Array) -> Array:
     value, gradients = oracle.upper_value_and_gradients(part, *part.split(packed, "x", "theta", "y"))
+    gradients = gathered(gradients, part.x.mesh)
     joined = [shape.join(gradient) for shape, gradient in zip((part.x, part.theta, part.y), gradients, strict=True)]
     return jnp.concatenate([jnp.reshape(value, 1).astype(packed.dtype), *joined])
 
@@ -279,8 +281,7 @@ def _lower(part: _Part, packed: Array, inverse: Array) -> Array:
     packed = packed[part.x.size + size :]
     start, given = packed[:size], packed[size : 2 * size]
     target, relative, enough, limit, is_warm, of_gradient, with_cross = packed[2 * size :]
-    blocks = inverse.shape[0]
-    order = block_order(part.theta, blocks)
+    blocks, order = inverse.shape[0], block_order(part.theta, inverse.shape[0])
     straight = bool(np.all(order == np.arange(size)))
 
     def preconditioned(r):
@@ -396,5 +397,4 @@ def _operator_norm(linear, first: Array, passes: Array) -> Array:
         v, square = unit(transpose(linear(carry[0]))[0])
         return v, jnp.sqrt(square)
 
-    v, _ = unit(first)
-    return lax.fori_loop(0, passes, one, (v, jnp.zeros((), first.dtype)))[1]
+    return lax.fori_loop(0, passes, one, (unit(first)[0], jnp.zeros((), first.dtype)))[1]

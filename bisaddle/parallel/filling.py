@@ -1,0 +1,169 @@
+"""Functions for data whose tasks were filled up, and lower levels that are solved task by task."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice, product
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import PyTree
+
+from bisaddle import oracle
+from bisaddle.devices import held_here, put, replicated, whole
+from bisaddle.oracle.separable import Separable
+from bisaddle.parallel.placing import by_task, kind_of, sharded, split_axes, task_count, upwards, with_mask
+from bisaddle.problem import Derivatives, Point, Problem
+
+# ways to fill up x that are tried
+MOST_CHOICES = 64
+
+
+class Filled(eqx.Module):
+    """A function of a problem whose data have tasks that were filled up: x, theta and y get zeros for them.
+
+    counts: the number of entries along the first axis of each array of the point as it is, and as the function wants
+    it; None for those that stay. answer: of which of the arguments it gives the gradient; None for a number.
+    """
+
+    function: Callable
+    counts: tuple = eqx.field(static=True)
+    answer: int | None = eqx.field(static=True, default=None)
+
+    def __call__(self, *arguments: PyTree) -> PyTree:
+        *point, data = arguments
+        grown = lambda part, counts: jax.tree.map(_grown, part, _like(part, counts))
+        filled = map(grown, point, self.counts)
+        found = self.function(*filled, data)
+        if self.answer is None:
+            return found
+        return jax.tree.map(_cut, found, _like(found, self.counts[self.answer]))
+
+
+def _like(part: PyTree, counts: tuple) -> PyTree:
+    return jax.tree.unflatten(jax.tree.structure(part), counts)
+
+
+def _grown(leaf: Any, count: tuple[int, int]) -> Any:
+    if count[0] == count[1]:
+        return leaf
+    return jnp.pad(leaf, [(0, count[1] - count[0])] + [(0, 0)] * (leaf.ndim - 1))
+
+
+def _cut(leaf: Any, count: tuple[int, int]) -> Any:
+    return leaf if count[0] == count[1] else leaf[: count[0]]
+
+
+def by_tasks(problem: Problem, start: Point, axes: list[int | None], mesh: Mesh, shards: int) -> Problem:
+    """Data split by tasks; where they were filled up, functions that fill up x, theta and y."""
+    tasks = task_count(problem.data)
+    more = upwards(tasks, shards)
+    if tasks == more:
+        return replace(problem, data=sharded(problem.data, axes, mesh, shards))
+    data = with_mask(problem.data)
+    data = sharded(data, split_axes(data, "tasks") if data is not problem.data else axes, mesh, shards)
+    grows = lambda leaf: (tasks, more) if np.ndim(leaf) and leaf.shape[0] == tasks else (0, 0)
+    x, theta, y = (tuple(map(grows, jax.tree.leaves(part))) for part in (start.x, start.theta, start.y))
+    # an x for all tasks may happen to be as long as there are tasks: then f and g do not take it filled up
+    choices = product(*(((tasks, more), (0, 0)) if count[0] else ((0, 0),) for count in x))
+    made = (_with_filled(problem, data, (choice, theta, y)) for choice in islice(choices, MOST_CHOICES))
+    found = next((one for one in made if _fits(one, start)), None)
+    if found is None:
+        raise ValueError(f"f and g do not take {more} tasks in place of {tasks}; write them for any number of tasks")
+    return found
+
+
+def _with_filled(problem: Problem, data: PyTree, counts: tuple) -> Problem:
+    x, theta, y = counts
+    # of each function what it takes, and of what it gives the gradient
+    takes = {"f_x": (counts, 0), "f_theta": (counts, 1), "f_y": (counts, 2), "g_theta": ((x, theta), 1)}
+    takes |= {"g_theta_theta": ((x, theta, theta), 1), "g_theta_x": ((x, theta, theta), 0)}
+    by_hand = {name: getattr(problem.derivatives, name) for name in takes}
+    made = {name: Filled(function, *takes[name]) for name, function in by_hand.items() if function is not None}
+    return replace(
+        problem,
+        upper=Filled(problem.upper, counts),
+        lower=None if problem.lower is None else Filled(problem.lower, (x, theta)),
+        data=data,
+        derivatives=Derivatives(**made),
+    )
+
+
+def _fits(problem: Problem, start: Point) -> bool:
+    """Whether f and g take what they are given."""
+    try:
+        jax.eval_shape(problem.upper, start.x, start.theta, start.y, problem.data)
+        if problem.lower is not None:
+            jax.eval_shape(problem.lower, start.x, start.theta, problem.data)
+    except Exception:  # whatever a function of the user's raises
+        return False
+    return True
+
+
+def check_same(problem: Problem, placed: Problem, start: Point, mesh: Mesh) -> None:
+    """ValueError unless f, g and their gradients in theta are, at the start, what they were before the filling up."""
+    kind = kind_of(mesh)
+
+    def values(functions: Problem, x: PyTree, theta: PyTree, y: PyTree) -> list:
+        found = [jax.value_and_grad(functions.upper, (0, 1, 2))(x, theta, y, functions.data)]
+        if functions.lower is not None:
+            found.append(jax.grad(functions.lower, 1)(x, theta, functions.data))
+        return jax.tree.leaves(found)
+
+    # away from the start, where much is zero
+    moved = jax.tree.map(lambda leaf: leaf + 0.01 * jnp.arange(1, leaf.size + 1).reshape(leaf.shape) / leaf.size, start)
+    point = jax.tree.map(held_here, (moved.x, moved.theta, moved.y))
+    before = jax.jit(values)(problem, *point)
+    after = jax.jit(values, out_shardings=replicated(mesh))(
+        placed, *jax.tree.map(lambda leaf: put(leaf, replicated(mesh)), point)
+    )
+    for one, other in zip(before, after, strict=True):
+        one, other = whole(one), whole(other)
+        rounding = float(np.sqrt(np.finfo(one.dtype).eps)) * np.max(np.abs(one), initial=0.0)
+        if not np.max(np.abs(one - other), initial=0.0) <= rounding:
+            raise ValueError(
+                f"filling up the {kind} has changed f or g: a weight for each of the {kind} is needed in the data, 1 "
+                "everywhere, which becomes 0 where it is filled up, and by which f and g multiply and count; or use a "
+                f"number of {kind} that {mesh.size} divides"
+            )
+
+
+def apart(problem: Problem, placed: Problem, start: Point, axes: list[int | None], mesh: Mesh) -> tuple[Problem, Point]:
+    """The problem with a lower level that is solved task by task, if it can be."""
+    tasks, lower = task_count(problem.data), problem.lower
+    if lower is None or kind_of(mesh) != "tasks" or isinstance(placed.lower, Filled):
+        why = "has to be filled up" if isinstance(placed.lower, Filled) else "has none, or is split by rows"
+        raise ValueError(f"separable=True is for lower levels split evenly by tasks; this one {why}")
+    of_tasks = lambda leaf: np.ndim(leaf) > 0 and leaf.shape[0] == tasks
+    in_x, in_data = list(map(of_tasks, jax.tree.leaves(start.x))), tuple(axis is not None for axis in axes)
+    for choice in islice(product(*((True, False) if own else (False,) for own in in_x)), MOST_CHOICES):
+        marked = Separable(lower, in_data, tuple(choice))
+        if _solves_apart(problem, marked, start):
+            begin = jax.tree.map(lambda leaf: by_task(leaf, problem.data, mesh), start)
+            return replace(placed, lower=replace(marked, function=placed.lower)), begin
+    raise ValueError(
+        "separable=True: products with the Hessian of g, of the first half of the tasks alone, are not those of all "
+        "tasks; g must be a sum over tasks, not a mean, and theta have the tasks along its first axis"
+    )
+
+
+def _solves_apart(problem: Problem, marked: Separable, start: Point) -> bool:
+    """Whether the first half of the tasks have the products with the Hessian that they have among all."""
+    half = max(task_count(problem.data) // 2, 1)
+    cut = lambda tree, flags: jax.tree.map(
+        lambda leaf, flag: leaf[:half] if flag else leaf, tree, jax.tree.unflatten(jax.tree.structure(tree), flags)
+    )
+    w = jax.tree.map(lambda leaf: jnp.cos(jnp.arange(leaf.size, dtype=leaf.dtype)).reshape(leaf.shape), start.theta)
+    x, theta, w = jax.tree.map(held_here, (start.x, start.theta, w))
+    few = replace(problem, data=cut(problem.data, marked.data))
+    first = lambda tree: jax.tree.map(lambda leaf: leaf[:half], tree)
+    try:
+        alone = jax.jit(oracle.hessian_product)(few, cut(x, marked.x), first(theta), first(w))
+    except Exception:  # whatever a function of the user's raises on other shapes
+        return False
+    among = first(jax.jit(oracle.hessian_product)(problem, x, theta, w))
+    near = lambda a, b: bool(np.allclose(whole(a), whole(b), rtol=float(np.sqrt(np.finfo(a.dtype).eps))))
+    return all(map(near, jax.tree.leaves(alone), jax.tree.leaves(among)))
