@@ -13,7 +13,19 @@ PICTURE = PAGE.with_suffix(".svg")
 LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -> run -> report"
 # in the order of the line, what it rests on first and what is built on it last
 LAYERS = (
-    *("trees", "programs", "showing", "sets", "problem", "oracle", "schedules", "theory", "methods", "certificate"),
+    *(
+        "trees",
+        "programs",
+        "showing",
+        "streams",
+        "sets",
+        "problem",
+        "oracle",
+        "schedules",
+        "theory",
+        "methods",
+        "certificate",
+    ),
     *("auditing", "report", "run", "apps", "estimators", "datasets", "experiments", "cli"),
 )
 
@@ -31,9 +43,10 @@ are stricter than the line:
 * `report` imports none of the others: it draws columns and records, so that `Result.plot` needs no cycle.
 
 `trees`, `programs` and `showing` come before the line: pytrees as vectors, compiled programs with their cache, and how
-objects print. `auditing` stands beside `certificate` and checks it by other means: it imports the problem and its sets,
-and the switch of NumPy's threads. `apps` makes problems of data, `estimators` solves them in the manner of
-scikit-learn, `datasets` has the data, `experiments` compares methods on both, `cli` is the command line.
+objects print; so does `streams`, which reads rows in chunks. `auditing` stands beside `certificate` and checks it by
+other means: it imports the problem and its sets, and the switch of NumPy's threads. `apps` makes problems of data,
+`estimators` solves them in the manner of scikit-learn, `datasets` has the data, `experiments` compares methods on both,
+`cli` is the command line.
 """
 
 WALKING = """# Three walks
@@ -91,6 +104,7 @@ WALKS = {
             "certificate/consistency.py",
             "certificate/witnesses.py",
             "run/starts.py",
+            "run/streamed.py",
             "run/reasons.py",
             "run/progress.py",
             "run/interrupts.py",

@@ -180,7 +180,7 @@ class Reader:
 
 def _sliced(source: PyTree, chunks: Chunks) -> tuple[Callable[[int], PyTree], int, int]:
     """(chunk i of arrays, their rows, bytes of a row)"""
-    leaves = [source] if isinstance(source, Iterator) else jax.tree.leaves(source)
+    leaves: list[Any] = [source] if isinstance(source, Iterator) else jax.tree.leaves(source)
     if not leaves or not all(hasattr(leaf, "shape") and np.ndim(leaf) >= 1 for leaf in leaves):
         raise ValueError(
             "the source of Chunks must be arrays with rows along the first axis, or a function i -> chunk with count=, "
