@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from bisaddle.oracle.implicit import Implicit, norm, normal, unit
 from bisaddle.oracle.kernels import Kernels, Products, Upper, Vector
-from bisaddle.oracle.spectra import krylov
+from bisaddle.oracle.spectra import LARGE, krylov, least_vector, tridiagonal
 from bisaddle.sets.flat import FlatSet
 
 # products of Lanczos's method in search of a negative eigenvalue; with much data each is a pass over it
@@ -97,7 +97,9 @@ def _bent_elsewhere(solved: Implicit, own: Vector, low: Vector | None, noise: fl
     size = 1 + norm(theta)
     at_random = size * unit(normal(theta, 11))
     places = [-theta if norm(theta) > 0 else at_random, theta + at_random]
-    if not kernels.quadratic:  # or it bends everywhere as it does here
+    if theta.size > LARGE:  # these have to do: places and gradients are all kept
+        places.append(own)
+    elif not kernels.quadratic:  # or it bends everywhere as it does here
         others = [size * unit(v) for v in (low, solved.w) if v is not None and not kernels.heavy]
         others += [] if kernels.heavy else [0.3 * at_random, 3 * at_random]
         places += [np.zeros_like(theta), own, *(theta + sign * v for v in others for sign in (1, -1))]
@@ -121,11 +123,12 @@ def _least_of_matrix(matrix: Vector) -> tuple[Vector | None, float]:
 
 
 def _least_of_products(product, start: Vector, limit: int) -> tuple[Vector | None, float]:
+    if start.size > LARGE:
+        return least_vector(product, start, limit)
     *_, space = krylov(product, start.size, start.dtype, limit, start)
     if not np.all(np.isfinite([space.diagonal, space.off])):
         return None, np.nan
-    off = space.off[:-1]
-    v, largest = _least_of_matrix(np.diag(space.diagonal) + np.diag(off, 1) + np.diag(off, -1))
+    v, largest = _least_of_matrix(tridiagonal(space.diagonal, space.off[:-1]))
     return None if v is None else v @ space.basis, largest
 
 
@@ -219,15 +222,8 @@ class _Tried:
         """Unit direction and curvature of the pair that contradicts concavity most clearly; noise: in gradients."""
         if len(self.points) < 2:
             return None
-        points = np.stack(self.points).astype(np.float64)
-        values, gradients = np.array(self.values), np.stack(self.gradients).astype(np.float64)
-        lengths, slopes = np.empty((2, len(points), len(points)))
-        rows = max(1, PAIRS // points.size)  # at once
-        for i in range(0, len(points), rows):
-            away = points[None] - points[i : i + rows, None]  # [a, b] = b - a
-            lengths[i : i + rows] = np.sqrt(np.einsum("abi,abi->ab", away, away))
-            slopes[i : i + rows] = np.einsum("ai,abi->ab", gradients[i : i + rows], away)
-        sizes = np.sqrt(np.sum(gradients**2, axis=-1))
+        values, (lengths, slopes) = np.array(self.values), self._pairs()
+        sizes = np.array([norm(gradient.astype(np.float64, copy=False)) for gradient in self.gradients])
         rounding = self.eps ** (2 / 3)
         doubt = (rounding * (sizes[:, None] + sizes[None]) + 10 * noise) * lengths + ROUNDINGS * self.eps * self.terms
         # <f_y(b) - f_y(a), b - a>, and twice what f(b) has above its tangent at a: |b - a|^2 times a curvature each
@@ -239,7 +235,24 @@ class _Tried:
         a, b = np.unravel_index(int(np.argmax(excess)), excess.shape)
         if not excess[a, b] > 0:
             return None
-        return (points[b] - points[a]) / lengths[a, b], float(excess[a, b] / lengths[a, b] ** 2)
+        return (self.points[b] - self.points[a]) / lengths[a, b], float(excess[a, b] / lengths[a, b] ** 2)
+
+    def _pairs(self) -> tuple[Vector, Vector]:
+        """[a, b]: |b - a|, and <gradient at a, b - a>."""
+        count = len(self.points)
+        lengths, slopes = np.empty((2, count, count))
+        if self.points[0].size > PAIRS // count:  # one at a time
+            for a, b in np.ndindex(count, count):
+                away = self.points[b].astype(np.float64, copy=False) - self.points[a]
+                lengths[a, b], slopes[a, b] = norm(away), float(away @ self.gradients[a])
+            return lengths, slopes
+        points, gradients = (np.stack(rows).astype(np.float64) for rows in (self.points, self.gradients))
+        rows = max(1, PAIRS // points.size)  # at once
+        for i in range(0, count, rows):
+            away = points[None] - points[i : i + rows, None]  # [a, b] = b - a
+            lengths[i : i + rows] = np.sqrt(np.einsum("abi,abi->ab", away, away))
+            slopes[i : i + rows] = np.einsum("ai,abi->ab", gradients[i : i + rows], away)
+        return lengths, slopes
 
 
 def _far_points(y_set: FlatSet, y: Vector, count: int) -> list[Vector]:
