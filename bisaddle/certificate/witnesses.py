@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.oracle.implicit import Implicit, norm, normal, unit
-from bisaddle.oracle.kernels import Kernels, Products, Upper, Vector
-from bisaddle.oracle.spectra import LARGE, krylov, least_vector, tridiagonal
+from bisaddle.oracle.kernels import LARGE, Kernels, Products, Upper, Vector
+from bisaddle.oracle.spectra import krylov, least_vector, tridiagonal
 from bisaddle.sets.flat import FlatSet
 
 # products of Lanczos's method in search of a negative eigenvalue; with much data each is a pass over it
@@ -56,18 +56,24 @@ def lower_witness(solved: Implicit, mu_g: float | None, own: Vector, gradient_no
     """
     if not solved.kernels.has_lower:
         return None
+    found, low = _less_convex(solved, mu_g)
+    return found or _bent_elsewhere(solved, own, low, gradient_noise)
+
+
+def _less_convex(solved: Implicit, mu_g: float | None) -> tuple[Found | None, Vector | None]:
+    """A witness at theta*(x), or None; and the first of the directions, which others may begin with."""
     candidates = _low_directions(solved, mu_g)
     for v, largest in candidates:
         if v is None:
             continue
-        v = v.astype(solved.kernels.dtype)
+        v = v.astype(solved.kernels.dtype, copy=False)
         curvature = float(v @ solved.products_of(v).hessian[0]) / float(v @ v)
         lost = 8 * v.size**0.5 * solved.kernels.eps * largest  # rounding of that quotient
         if mu_g is not None and curvature < (1 - SHARE) * mu_g - lost:
-            return v, curvature, f"mu_g = {mu_g:.6g} was given"
+            return (v, curvature, f"mu_g = {mu_g:.6g} was given"), v
         if mu_g is None and curvature <= lost:
-            return v, curvature, STRONGLY_CONVEX
-    return _bent_elsewhere(solved, own, candidates[0][0], gradient_noise)
+            return (v, curvature, STRONGLY_CONVEX), v
+    return None, candidates[0][0]
 
 
 def _low_directions(solved: Implicit, mu_g: float | None) -> list[tuple[Vector | None, float]]:
@@ -92,14 +98,14 @@ def _bent_elsewhere(solved: Implicit, own: Vector, low: Vector | None, noise: fl
     For a second basin: where there is one theta*(x) need not be the least.
     """
     theta, kernels = solved.theta, solved.kernels
+    if theta.size > LARGE:
+        return _bent_on_the_way(solved, own, noise)
     tried = _Tried(lambda theta: _turned(solved.products_of(solved.w, theta=theta)), kernels.eps)
     tried.add(theta, _turned(solved.products))
     size = 1 + norm(theta)
     at_random = size * unit(normal(theta, 11))
     places = [-theta if norm(theta) > 0 else at_random, theta + at_random]
-    if theta.size > LARGE:  # these have to do: places and gradients are all kept
-        places.append(own)
-    elif not kernels.quadratic:  # or it bends everywhere as it does here
+    if not kernels.quadratic:  # or it bends everywhere as it does here
         others = [size * unit(v) for v in (low, solved.w) if v is not None and not kernels.heavy]
         others += [] if kernels.heavy else [0.3 * at_random, 3 * at_random]
         places += [np.zeros_like(theta), own, *(theta + sign * v for v in others for sign in (1, -1))]
@@ -107,6 +113,22 @@ def _bent_elsewhere(solved: Implicit, own: Vector, low: Vector | None, noise: fl
         tried.add(place.astype(theta.dtype))
     found = tried.upward(noise)
     return None if found is None else (found[0].astype(theta.dtype), -found[1], STRONGLY_CONVEX)
+
+
+def _bent_on_the_way(solved: Implicit, own: Vector, noise: float) -> Found | None:
+    """The same from theta*(x) to a few places, of which one is kept at a time: theta is large."""
+    theta = solved.theta
+
+    def away() -> Vector:
+        return theta.dtype.type(1 + norm(theta)) * unit(normal(theta, 11))
+
+    for place in (lambda: -theta if norm(theta) > 0 else away(), lambda: theta + away(), lambda: own):
+        tried = _Tried(lambda theta: _turned(solved.products_of(solved.w, theta=theta)), solved.kernels.eps)
+        tried.add(theta, _turned(solved.products))
+        tried.add(place())
+        if (found := tried.upward(noise)) is not None:
+            return found[0], -found[1], STRONGLY_CONVEX
+    return None
 
 
 def _turned(products: Products) -> tuple[float, Vector]:

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bisaddle.oracle.kernels import LARGE
+
 Product = Callable[[np.ndarray], np.ndarray]
 
 # the basis is kept in memory
 BASIS_BYTES = 2**29
-# vectors with more entries have no basis: a dozen of them would be the largest thing in memory
-LARGE = 2**17
 
 
 class Krylov(NamedTuple):
