@@ -1,6 +1,6 @@
-"""How much memory a solve holds: in copies of x where x is large, in copies of the data where they are.
+"""How much memory a solve holds: in copies of x or theta where they are large, in copies of the data where they are.
 
-    python benchmarks/memory.py [--size 1000000] [--rows 400000]
+    python benchmarks/memory.py [--size 1000000] [--rows 400000] [--only theta]
 
 After every step, what NumPy holds (tracemalloc) and the JAX arrays that are alive; "peak" adds what a step needs while
 it runs. What is there before the solve (the problem, the start) counts only where the line says so. The high-water mark
@@ -10,6 +10,7 @@ of the process (Linux only) tells that nothing is hidden from these: XLA's own w
 import argparse
 import gc
 import os
+import time
 import tracemalloc
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import bisaddle as bs
+from bisaddle import programs
 from bisaddle.apps import multitask
 from bisaddle.methods.base import HostMethod, Look
 from bisaddle.oracle.kernels import Kernels
@@ -83,6 +85,68 @@ def large_x(size: int, lower: bool) -> tuple[bs.Problem, bs.Point]:
     return problem, bs.Point(x=np.zeros(size), theta=np.zeros(3), y=np.full(3, 1 / 3))
 
 
+def softmax_head(classes: int, rows: int = 2000) -> tuple[bs.Problem, bs.Point]:
+    """A softmax head, classes x classes, whose ridge is chosen against the worst of two groups of rows."""
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(classes, classes)) / classes**0.5
+    labels = rng.integers(0, classes, (2, rows))
+    features = centres[labels] + rng.normal(size=(2, rows, classes)) / classes**0.5 * np.r_[1.0, 1.5][:, None, None]
+    data = {"rows": features, "labels": labels}
+
+    def losses(theta, rows, labels):
+        scores = rows @ theta
+        return jax.nn.logsumexp(scores, axis=1) - jnp.take_along_axis(scores, labels[:, None], 1)[:, 0]
+
+    def upper(x, theta, y, data):
+        found = losses(theta, data["rows"][1], data["labels"][1])
+        return y @ jnp.mean(found.reshape(2, -1), axis=1)
+
+    def lower(x, theta, data):
+        found = losses(theta, data["rows"][0], data["labels"][0])
+        return jnp.mean(found) + 0.5 * jnp.exp(x[0]) * jnp.sum(jnp.square(theta))
+
+    known = bs.Constants(mu_g=float(np.exp(-12.0)))
+    problem = bs.Problem(upper, lower, bs.sets.Box(-12.0, 0.0), bs.sets.Simplex(), data, known)
+    return problem, bs.Point(x=np.array([-4.0]), theta=np.zeros((classes, classes)), y=np.full(2, 0.5))
+
+
+def theta_copies(classes: int) -> None:
+    """Programs by XLA's buffer assignment (arguments, results and work space), NumPy's peak, and the process."""
+    problem, start = softmax_head(classes)
+    size = 8 * classes**2
+    compile_one, largest = programs._compiled, {}
+
+    def noted(lowered, leaves, effort=None):
+        found = compile_one(lowered, leaves, effort)
+        sizes = found.memory_analysis()
+        data = sum(leaf.nbytes for leaf in jax.tree.leaves(problem.data))
+        work = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+        largest[len(largest)] = (work - data) / size
+        return found
+
+    programs._compiled = noted
+    result = bs.solve(problem, start, tol=1e-3, progress=False)
+    steps, gap = int(np.max(result.trace.k)), f"{result.gap:.1e} + {result.certificate.error_bound:.0e}"
+    print(f"theta of {classes**2} entries, a softmax head: {result.status.name}, gap {gap}, {steps} steps")
+    print(
+        f"  programs: at most {max(largest.values()):.1f} copies of theta beside the data, by XLA's buffer assignment"
+    )
+    for name, call in (
+        ("solve", lambda: bs.solve(problem, start, tol=1e-3, progress=False)),
+        ("certify", lambda: bs.certify(problem, result.point)),
+    ):
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        clock = time.process_time()
+        call()
+        seconds, peak = time.process_time() - clock, (tracemalloc.get_traced_memory()[1] - before) / size
+        tracemalloc.stop()
+        print(
+            f"  {name}: {peak:.1f} copies at the peak in NumPy, {seconds:.1f} s of CPU when all is compiled", flush=True
+        )
+
+
 def data_copies(rows: int, width: int = 50) -> tuple[float, float, float]:
     """(JAX arrays alive, high-water mark above what was there, size of the data), of a whole warm solve; in MB."""
     problem, start = multitask.regression(multitask.synthetic(rows, width), form="rows")
@@ -113,7 +177,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", type=int, default=1_000_000, help="entries of a large x")
     parser.add_argument("--rows", type=int, default=400_000, help="rows of large data")
+    parser.add_argument("--only", choices=("theta",), help="nothing but a large theta")
     options = parser.parse_args()
+    theta_copies(round(options.size**0.5))
+    if options.only:
+        return
     for lower in (False, True):
         memory = measured(*large_x(options.size, lower), 15)
         copies = [part / (8 * options.size) for part in memory]

@@ -1,4 +1,4 @@
-"""How much memory a stream takes: Gram matrices of a file that is larger than what may be resident, and epochs of chunks.
+"""How much memory a stream takes: Gram matrices of a file larger than what may be resident, and a run with records.
 
     python benchmarks/streams.py [--gigabytes 4] [--folder DIR]
 
@@ -47,7 +47,7 @@ def gram_of(folder: Path) -> None:
     from bisaddle.apps import grams
 
     print(f"  with jax and bisaddle imported: {peak():.0f} MB", flush=True)
-    features, targets, task = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("features", "targets", "task"))
+    features, targets, task = opened(folder)
     cut = 3 * len(targets) // 4
     clock, cpu = time.perf_counter(), time.process_time()
     train, valid = (
@@ -55,11 +55,50 @@ def gram_of(folder: Path) -> None:
         for part in (slice(cut), slice(cut, None))
     )
     took = time.perf_counter() - clock
-    size = features.nbytes / 2**30
-    print(f"  {size:.2f} GB in {took:.1f} s ({time.process_time() - cpu:.1f} s of CPU): peak {peak():.0f} MB", flush=True)
+    size, cpu = features.nbytes / 2**30, time.process_time() - cpu
+    print(f"  {size:.2f} GB in {took:.1f} s ({cpu:.1f} s of CPU): peak {peak():.0f} MB", flush=True)
     problem, start = grams.regression(train, valid)
     result = bs.solve(problem, start, tol=1e-6, progress=False)
     print(f"  solved: {result.status.name}, gap {result.gap:.1e}: peak {peak():.0f} MB; {mapped()}", flush=True)
+
+
+def records_of(folder: Path, count: int = 1000) -> None:
+    """In a process of its own: a run over chunks of the first rows, whose certificate is taken so many times."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    import bisaddle as bs
+
+    features, targets, _ = opened(folder)
+    arrays = {"rows": features[:40_000], "targets": targets[:40_000]}
+
+    def loss(theta, data):
+        return 0.5 * jnp.mean(jnp.square(data["rows"] @ theta - data["targets"]))
+
+    upper = lambda x, theta, y, data: y @ jnp.stack([loss(theta, data), jnp.sum(x**2)])
+    lower = lambda x, theta, data: loss(theta, data) + 0.1 * jnp.sum(jnp.square(theta - x))
+    problem = bs.Problem(upper, lower, bs.sets.L2Ball(1.0), bs.sets.Simplex())
+    start = bs.Point(x=np.zeros(COLUMNS), theta=np.zeros(COLUMNS), y=np.full(2, 0.5))
+    steps = bs.StepSizes(alpha=0.3, eta=0.3, gamma=0.1, tau=0.3, sigma=0.3, mu=0.0)
+    chunks = bs.streams.Chunks(arrays, 10_000, steps=2)
+    seen = []
+    look = lambda record: seen.append(resident()) and None
+    options = {"data": chunks, "tol": 1e-12, "max_steps": count, "every": 1, "callback": look, "progress": False}
+    bs.solve(problem, start, bs.methods.FullyProjected(steps), **options)
+    early, late = np.mean(seen[10:60]), np.mean(seen[-50:])
+    print(
+        f"  {len(seen)} records: {early:.0f} MB after 10 to 60 of them, {late:.0f} MB at the end, peak {peak():.0f} MB"
+    )
+
+
+def opened(folder: Path) -> list[np.ndarray]:
+    return [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("features", "targets", "task")]
+
+
+def resident() -> float:
+    """MB, now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def peak() -> float:
@@ -73,18 +112,24 @@ def mapped() -> str:
     return ", ".join(f"{name} {wanted[name]} MB" for name in ("Rss", "Anonymous"))
 
 
+# each in a process of its own
+PARTS = {
+    "write": write,
+    "gram": lambda folder, _: gram_of(folder),
+    "records": lambda folder, _: records_of(folder),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=4.0)
     parser.add_argument("--folder", type=Path, help="where the temporary folder is made")
-    parser.add_argument("--part", choices=("write", "gram"), help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=tuple(PARTS), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.part == "write":
-        return write(options.folder, options.gigabytes)
-    if options.part == "gram":
-        return gram_of(options.folder)
+    if options.part is not None:
+        return PARTS[options.part](options.folder, options.gigabytes)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        for part in ("write", "gram"):
+        for part in PARTS:
             command = [sys.executable, __file__, "--part", part, "--folder", folder]
             subprocess.run([*command, "--gigabytes", str(options.gigabytes)], check=True)
 

@@ -18,6 +18,7 @@ LAYERS = (
         "trees",
         "programs",
         "showing",
+        "streams",
         "sets",
         "problem",
         "oracle",
@@ -43,10 +44,11 @@ are stricter than the line:
 * `report` imports none of the others: it draws columns and records, so that `Result.plot` needs no cycle.
 
 `devices`, `trees`, `programs` and `showing` come before the line: arrays on a mesh, pytrees as vectors, compiled
-programs with their cache, and how objects print. `auditing` stands beside `certificate` and checks it by other means:
-it imports the problem and its sets, and the switch of NumPy's threads. `parallel` splits a problem over devices and
-processes. `apps` makes problems of data, `estimators` solves them in the manner of scikit-learn, `datasets` has the
-data, `experiments` compares methods on both, `cli` is the command line.
+programs with their cache, and how objects print; so does `streams`, which reads rows in chunks. `auditing` stands
+beside `certificate` and checks it by other means: it imports the problem and its sets, and the switch of NumPy's
+threads. `parallel` splits a problem over devices and processes. `apps` makes problems of data, `estimators` solves them
+in the manner of scikit-learn, `datasets` has the data, `experiments` compares methods on both, `cli` is the command
+line.
 """
 
 WALKING = """# Three walks
@@ -105,6 +107,7 @@ WALKS = {
             "certificate/consistency.py",
             "certificate/witnesses.py",
             "run/starts.py",
+            "run/streamed.py",
             "run/reasons.py",
             "run/progress.py",
             "run/interrupts.py",

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.oracle.kernels import Kernels, shortfall
-from bisaddle.oracle.spectra import extreme_eigenvalues
+from bisaddle.certificate.bounds import shortfall
+from bisaddle.oracle.kernels import Kernels
+from bisaddle.oracle.spectra import extreme_eigenvalues, least_vector
 
 
 @pytest.mark.parametrize("size", [1, 2, 20, 32])
@@ -58,3 +59,17 @@ def test_what_few_passes_of_a_power_iteration_miss_is_allowed_for(passes):
     x, theta, y = kernels.flat(start)
     cross, _ = kernels.norms(x, theta, y, theta, theta[None], passes)
     assert cross <= 30 * (1 + 1e-12) and cross * shortfall(size, passes) >= 30
+
+
+def test_large_maps_are_looked_at_without_a_basis(monkeypatch):
+    rng = np.random.default_rng(0)
+    Q, _ = np.linalg.qr(rng.normal(size=(60, 60)))
+    A = Q @ np.diag(np.r_[-2.0, np.linspace(1, 5, 59)]) @ Q.T
+    product = lambda v: A @ v
+    with_basis = extreme_eigenvalues(product, 60, np.dtype(float), 20)
+    monkeypatch.setattr("bisaddle.oracle.spectra.LARGE", 10)
+    np.testing.assert_allclose(extreme_eigenvalues(product, 60, np.dtype(float), 20), with_basis, rtol=1e-8)
+    v, largest = least_vector(product, rng.normal(size=60), 25)
+    assert v is not None
+    np.testing.assert_allclose([np.linalg.norm(v), abs(v @ Q[:, 0]), v @ A @ v, largest], [1, 1, -2, 5], rtol=1e-3)
+    assert least_vector(lambda v: np.nan * v, rng.normal(size=60), 5)[0] is None

@@ -113,9 +113,9 @@ def test_regression_is_that_of_the_rows():
     codes = [np.repeat(np.arange(3), [len(task[i]) for task in tasks]) for i in (0, 2)]
     train = gram(rows(stacked[0], stacked[1], codes[0], size=31), tasks=3)
     valid = gram(rows(stacked[2], stacked[3], codes[1], size=31), tasks=3)
-    options = {"radius": 3.0, "ridge": 0.2, "divergence": 0.1}
-    wanted, start = multitask.regression(tasks, form="gram", **options)
-    problem, first = grams.regression(train, valid, **options)
+    sizes = (3.0, 0.2, 0.1)  # radius, ridge, divergence
+    wanted, start = multitask.regression(tasks, *sizes, form="gram")
+    problem, first = grams.regression(train, valid, *sizes)
     for mine, theirs in zip(jax.tree.leaves((problem, first)), jax.tree.leaves((wanted, start)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
     result = bs.solve(problem, first, tol=1e-5, progress=False)
@@ -152,7 +152,7 @@ def test_folds_are_dealt_evenly_and_by_the_seed():
     ("words", "call"),
     [
         ("no chunk of rows", lambda: gram([])),
-        ("chunk 0 must be", lambda: gram([FEATURES])),
+        ("chunk 0 must be", lambda: gram([FEATURES])),  # pyright: ignore
         ("chunk 1: features .n, 4.", lambda: gram([(FEATURES, TARGETS), (FEATURES[:, :2], TARGETS)])),
         ("finite", lambda: gram([(FEATURES * np.nan, TARGETS)])),
         ("task must be a whole number from 0 to 1", lambda: gram([(FEATURES, TARGETS, TASK)], tasks=2)),

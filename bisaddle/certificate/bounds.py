@@ -6,7 +6,7 @@ import numpy as np
 
 from bisaddle.certificate.noise import Noise
 from bisaddle.oracle.implicit import DENSE_LIMIT, Implicit, norm
-from bisaddle.oracle.kernels import Kernels, Upper, Vector, power_passes, shortfall
+from bisaddle.oracle.kernels import Kernels, Upper, Vector, power_passes
 from bisaddle.sets.flat import FlatSet
 
 # steps of the ascent to the worst value
@@ -85,6 +85,15 @@ def sensitivity(solved: Implicit, mu_g: float | None, matrices: bool, passes: in
         x_lower = y_lower + x_linear * y_lower
     x_rounding = rounding * (norm(upper.f_x) + C * norm(w))
     return Sensitivity(x_lower, x_linear, y_lower, x_rounding, rounding * norm(upper.f_y))
+
+
+def shortfall(size: int, passes: int) -> float:
+    """How many times a norm can exceed what a power iteration on A'A has found.
+
+    After k passes from a unit v with <v, u>^2 = s along the leading vector u, at least s^(1 / 4k) |A| is found; s is
+    about 1 / size, and taken for a 4096th of that.
+    """
+    return (4096 * size) ** (1 / (4 * passes))
 
 
 def can_have_matrices(solved: Implicit) -> bool:

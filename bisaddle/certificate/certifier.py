@@ -298,6 +298,7 @@ class Certifier:
             line = along_a_line(solved, None if self.noise is None else ENOUGH)
             noise = rounding_noise(solved, line) if self.noise is None else self.noise
             wrong = mismatch(solved, line, noise)
+            del line  # before others need its memory
             lower = lower_witness(solved, self.mu_g, theta, noise.g_theta)
             convex, highest = upper_witness(kernels, x, solved.theta, y, upper, noise.f_y)
             worst, worst_error = max(worst, highest), worst_error if convex is None else np.inf

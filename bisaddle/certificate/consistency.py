@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bisaddle.certificate.noise import SHORT, Line, Noise
+from bisaddle.certificate.noise import SHORT, Line, Noise, dot, lower_slopes
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Vector
 
@@ -24,23 +24,29 @@ def mismatch(solved: Implicit, line: Line, noise: Noise) -> str:
     that change is.
     """
     found = _upper_differs(solved, line, noise)
-    return found or ("" if line.lower is None else _lower_differs(solved, line.lower, line.direction, noise))
+    return found or ("" if line.lower is None else _lower_differs(solved, line, noise))
 
 
 def _upper_differs(solved: Implicit, line: Line, noise: Noise) -> str:
-    kernels, slack = solved.kernels, 8 * solved.kernels.eps
+    kernels, slack, here = solved.kernels, 8 * solved.kernels.eps, solved.upper
     at = np.concatenate([solved.x, solved.theta, solved.y])
     which = 1 if kernels.eps > 1e-10 and len(line.moves) > 1 else 0
-    move, there = line.moves[which], line.upper[which]
+    move = line.moves[which]
     back = _back(solved, line.direction, 2 * move)
-    returning = [there[0], *(kernels.packed_upper(at + at.dtype.type(i * move) * back) for i in (1, 2))]
-    for rows, direction in ((there, line.direction), (np.stack(returning), back)):
-        rows, direction = rows.astype(np.float64), direction.astype(np.float64)
-        gradients = norm(rows[0, 1:])
+    gradient = np.concatenate([here.f_x, here.f_theta, here.f_y])
+    length = norm(gradient.astype(np.float64, copy=False))
+    values, slopes = [here.value], [dot(gradient, back)]
+    del gradient
+    for i in (1, 2):
+        found = kernels.packed_upper(at + at.dtype.type(i * move) * back)
+        values.append(float(found[0]))
+        slopes.append(dot(found[1:], back))
+    ways = (line.upper[which, :, 0], line.slopes[which], line.direction), (np.array(values), np.array(slopes), back)
+    for seen, said, direction in ways:
         # values are off by their own rounding and by that of the places where they are taken
-        doubt = noise.value + slack * (float(np.max(np.abs(rows[:, 0]))) + norm(at) * gradients)
-        slope_doubt = norm(direction) * (noise.f_x + noise.f_theta + noise.f_y + slack * gradients)
-        if off := difference(rows[:, 0], rows[:, 1:] @ direction, move, doubt, slope_doubt):
+        doubt = noise.value + slack * (float(np.max(np.abs(seen))) + norm(at) * length)
+        slope_doubt = norm(direction) * (noise.f_x + noise.f_theta + noise.f_y + slack * length)
+        if off := difference(seen, said, move, doubt, slope_doubt):
             return _words("f", "f_x, f_theta, f_y", *off)
     return ""
 
@@ -60,28 +66,31 @@ def _back(solved: Implicit, direction: Vector, move: float) -> Vector:
     return np.concatenate([parts[1], parts[0], parts[2]])
 
 
-def _lower_differs(solved: Implicit, rows: Vector, direction: Vector, noise: Noise) -> str:
+def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
+    assert line.lower is not None and line.lower_slopes is not None
     x_size, size, slack = solved.x.size, solved.theta.size, 8 * solved.kernels.eps
-    x_part, theta_part = direction[:x_size].astype(np.float64), direction[x_size : x_size + size].astype(np.float64)
     # the way back is in theta alone: there g can be compared too, whose derivative in x is not known
-    places = [solved.theta - solved.theta.dtype.type(i * SHORT) * direction[x_size : x_size + size] for i in (1, 2)]
-    products = [solved.products_of(solved.w, theta=theta) for theta in places]
-    returning = [
-        rows[0],
-        *(np.concatenate([[each.value], each.g_theta, each.hessian[0], each.cross[0]]) for each in products),
-    ]
-    w, width, cancelled = solved.w.astype(np.float64), norm(solved.w), norm(solved.hessian.product(solved.theta))
+    back = line.direction.copy()
+    back[:x_size], theta_part = 0, back[x_size : x_size + size]
+    theta_part *= -1
+    here = solved.products
+    values, rows = [here.value], [lower_slopes(here, solved.w, back)]
+    for i in (1, 2):
+        found = solved.products_of(solved.w, theta=solved.theta + solved.theta.dtype.type(i * SHORT) * theta_part)
+        values.append(found.value)
+        rows.append(lower_slopes(found, solved.w, back))
+    returning = np.array(rows)
+    width, cancelled = norm(solved.w), norm(solved.hessian.product(solved.theta))
     places_off = slack * (norm(solved.x) + norm(solved.theta))
-    for found, x_move, theta_move in ((rows, x_part, theta_part), (np.stack(returning), 0 * x_part, -theta_part)):
-        values, g_theta, hessian, cross = np.split(found.astype(np.float64), np.cumsum([1, size, size]), axis=1)
-        steep = norm(hessian[0]) + norm(cross[0])
-        doubt = width * (noise.g_theta + slack * cancelled) + places_off * steep
-        slope_doubt = norm(direction) * (noise.hessian + noise.cross + slack * steep)
-        if off := difference(g_theta @ w, hessian @ theta_move + cross @ x_move, SHORT, doubt, slope_doubt):
+    steep = norm(here.hessian[0]) + norm(here.cross[0])
+    doubt = width * (noise.g_theta + slack * cancelled) + places_off * steep
+    slope_doubt = norm(line.direction) * (noise.hessian + noise.cross + slack * steep)
+    for found in (line.lower_slopes, returning):
+        if off := difference(found[:, 0], found[:, 1], SHORT, doubt, slope_doubt):
             return _words("<g_theta, w>", "g_theta_theta, g_theta_x", *off)
     doubt = noise.lower_value + slack * (float(np.max(np.abs(values))) + norm(solved.theta) * cancelled)
     slope_doubt = norm(theta_part) * (noise.g_theta + slack * cancelled)
-    off = difference(values[:, 0], g_theta @ -theta_part, SHORT, doubt, slope_doubt)
+    off = difference(np.array(values), returning[:, 2], SHORT, doubt, slope_doubt)
     return _words("g", "g_theta", *off) if off else ""
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bisaddle.oracle.implicit import Implicit, norm, normal, unit
-from bisaddle.oracle.kernels import Kernels, Vector
+from bisaddle.oracle.kernels import Kernels, Products, Vector
 from bisaddle.sets.flat import FlatSet
 
 # lengths of the moves, relative to the size of the point. Cancellation as in (x + 1e12) - 1e12 rounds to steps that are
@@ -19,6 +19,9 @@ ORDERS, HEAVY_ORDERS = (3, 4, 5), (3, 4)
 SHRINKS = 0.5
 # what is estimated from a few differences may be this much larger
 SAFETY = 4.0
+# entries that are kept of a vector along a line: of a longer one sums of some entries each, with random signs, which
+# have the length of the vector within 1 or 2 %
+SKETCHED = 2**14
 
 
 class Noise(NamedTuple):
@@ -42,14 +45,20 @@ class Noise(NamedTuple):
 class Line(NamedTuple):
     """f and g with their derivatives at equal distances along a line, of which the first point is the certified one.
 
-    moves: the distances, in lengths of the direction (of x, theta and y); upper[move, point]: f, f_x, f_theta, f_y;
-    lower[point]: g, g_theta, g_theta_theta w, g_theta_x w at the first of the distances, None without a lower level.
+    moves: the distances, in lengths of the direction (of x, theta and y); slopes[move, point], upper[move, point]: how
+    steep f is along the direction, and f, f_x, f_theta, f_y, sketched where they are long; parts: where they end.
+    lower_slopes[point], lower[point]: <g_theta, w>, how steep that is, <g_theta, theta part of the direction>; and g,
+    g_theta, g_theta_theta w, g_theta_x w likewise, at the first of the distances, None without a lower level.
     """
 
     direction: Vector
     moves: tuple[float, ...]
+    slopes: Vector
     upper: Vector
-    lower: Vector | None
+    parts: Vector
+    lower_slopes: Vector | None = None
+    lower: Vector | None = None
+    lower_parts: Vector | None = None
 
 
 def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Line:
@@ -65,14 +74,55 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
         ]
     ).astype(at.dtype)
 
+    def upper(packed: Vector) -> Vector:
+        found = kernels.packed_upper(packed)
+        pieces = np.split(found, np.cumsum([1, x.size, theta.size]))
+        return np.concatenate([[dot(found[1:], direction)], *map(sketched, pieces)])
+
     def lower(packed: Vector) -> Vector:
         found = solved.products_of(w, packed[: x.size], packed[x.size : x.size + theta.size])
-        return np.concatenate([[found.value], found.g_theta, found.hessian[0], found.cross[0]])
+        return np.concatenate([lower_slopes(found, w, direction), [found.value], *_sketched_lower(found)])
 
     moves = (SHORT,) if kernels.heavy or orders else (SHORT, LONG, LONGER)
     count = (orders or orders_for(kernels))[-1] + 2
-    below = sampled(lower, at, direction, (SHORT,), count)[0] if kernels.has_lower else None
-    return Line(direction, moves, sampled(kernels.packed_upper, at, direction, moves, count), below)
+    above = sampled(upper, at, direction, moves, count)
+    ends = np.cumsum([1, kept(x.size), kept(theta.size)])
+    line = Line(direction, moves, above[..., 0], above[..., 1:], ends)
+    if not kernels.has_lower:
+        return line
+    below = sampled(lower, at, direction, (SHORT,), count)[0]
+    ends = np.cumsum([1, kept(theta.size), kept(theta.size)])
+    return line._replace(lower_slopes=below[:, :3], lower=below[:, 3:], lower_parts=ends)
+
+
+def lower_slopes(found: Products, w: Vector, direction: Vector) -> list[float]:
+    """<g_theta, w>, how steep that is along the direction, and <g_theta, theta part of the direction>."""
+    x_part, theta_part = direction[: found.cross.shape[1]], direction[found.cross.shape[1] :][: w.size]
+    steep = dot(found.hessian[0], theta_part) + dot(found.cross[0], x_part)
+    return [dot(found.g_theta, w), steep, dot(found.g_theta, theta_part)]
+
+
+def _sketched_lower(found: Products) -> list[Vector]:
+    return [sketched(v) for v in (found.g_theta, found.hessian[0], found.cross[0])]
+
+
+def dot(a: Vector, b: Vector) -> float:
+    return float(a.astype(np.float64, copy=False) @ b.astype(np.float64, copy=False))
+
+
+def kept(size: int) -> int:
+    return min(size, SKETCHED)
+
+
+def sketched(v: Vector) -> Vector:
+    """A linear map of v that keeps its length; v itself if it is short."""
+    if v.size <= SKETCHED:
+        return v.astype(np.float64, copy=False)
+    rng, sums = np.random.default_rng(5), np.zeros(SKETCHED, np.longdouble)  # so that the sums round less than v does
+    for start in range(0, v.size, SKETCHED):
+        part = v[start : start + SKETCHED]
+        sums[: part.size] += part * rng.choice(np.array([-1, 1], np.int8), part.size)
+    return sums.astype(np.float64)
 
 
 def orders_for(kernels: Kernels) -> tuple[int, ...]:
@@ -84,10 +134,10 @@ def rounding_noise(solved: Implicit, line: Line) -> Noise:
 
     For values with errors of deviation s, the differences of order k have mean square binomial(2k, k) s^2.
     """
-    x_size, size, orders = solved.x.size, solved.theta.size, orders_for(solved.kernels)
-    sizes = [norm(part) for part in np.split(jitter(line.upper, orders), np.cumsum([1, x_size, size]))]
-    if line.lower is not None:
-        parts = np.split(jitter(line.lower[None], orders), np.cumsum([1, size, size]))
+    orders = orders_for(solved.kernels)
+    sizes = [norm(part) for part in np.split(jitter(line.upper, orders), line.parts)]
+    if line.lower is not None and line.lower_parts is not None:
+        parts = np.split(jitter(line.lower[None], orders), line.lower_parts)
         sizes += [norm(part) for part in parts]
     return Noise(*(SAFETY * size for size in sizes))
 

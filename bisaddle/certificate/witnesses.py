@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.oracle.implicit import Implicit, norm, normal, unit
-from bisaddle.oracle.kernels import Kernels, Products, Upper, Vector
-from bisaddle.oracle.spectra import krylov
+from bisaddle.oracle.kernels import LARGE, Kernels, Products, Upper, Vector
+from bisaddle.oracle.spectra import krylov, least_vector, tridiagonal
 from bisaddle.sets.flat import FlatSet
 
 # products of Lanczos's method in search of a negative eigenvalue; with much data each is a pass over it
@@ -56,18 +56,24 @@ def lower_witness(solved: Implicit, mu_g: float | None, own: Vector, gradient_no
     """
     if not solved.kernels.has_lower:
         return None
+    found, low = _less_convex(solved, mu_g)
+    return found or _bent_elsewhere(solved, own, low, gradient_noise)
+
+
+def _less_convex(solved: Implicit, mu_g: float | None) -> tuple[Found | None, Vector | None]:
+    """A witness at theta*(x), or None; and the first of the directions, which others may begin with."""
     candidates = _low_directions(solved, mu_g)
     for v, largest in candidates:
         if v is None:
             continue
-        v = v.astype(solved.kernels.dtype)
+        v = v.astype(solved.kernels.dtype, copy=False)
         curvature = float(v @ solved.products_of(v).hessian[0]) / float(v @ v)
         lost = 8 * v.size**0.5 * solved.kernels.eps * largest  # rounding of that quotient
         if mu_g is not None and curvature < (1 - SHARE) * mu_g - lost:
-            return v, curvature, f"mu_g = {mu_g:.6g} was given"
+            return (v, curvature, f"mu_g = {mu_g:.6g} was given"), v
         if mu_g is None and curvature <= lost:
-            return v, curvature, STRONGLY_CONVEX
-    return _bent_elsewhere(solved, own, candidates[0][0], gradient_noise)
+            return (v, curvature, STRONGLY_CONVEX), v
+    return None, candidates[0][0]
 
 
 def _low_directions(solved: Implicit, mu_g: float | None) -> list[tuple[Vector | None, float]]:
@@ -92,6 +98,8 @@ def _bent_elsewhere(solved: Implicit, own: Vector, low: Vector | None, noise: fl
     For a second basin: where there is one theta*(x) need not be the least.
     """
     theta, kernels = solved.theta, solved.kernels
+    if theta.size > LARGE:
+        return _bent_on_the_way(solved, own, noise)
     tried = _Tried(lambda theta: _turned(solved.products_of(solved.w, theta=theta)), kernels.eps)
     tried.add(theta, _turned(solved.products))
     size = 1 + norm(theta)
@@ -105,6 +113,22 @@ def _bent_elsewhere(solved: Implicit, own: Vector, low: Vector | None, noise: fl
         tried.add(place.astype(theta.dtype))
     found = tried.upward(noise)
     return None if found is None else (found[0].astype(theta.dtype), -found[1], STRONGLY_CONVEX)
+
+
+def _bent_on_the_way(solved: Implicit, own: Vector, noise: float) -> Found | None:
+    """The same from theta*(x) to a few places, of which one is kept at a time: theta is large."""
+    theta = solved.theta
+
+    def away() -> Vector:
+        return theta.dtype.type(1 + norm(theta)) * unit(normal(theta, 11))
+
+    for place in (lambda: -theta if norm(theta) > 0 else away(), lambda: theta + away(), lambda: own):
+        tried = _Tried(lambda theta: _turned(solved.products_of(solved.w, theta=theta)), solved.kernels.eps)
+        tried.add(theta, _turned(solved.products))
+        tried.add(place())
+        if (found := tried.upward(noise)) is not None:
+            return found[0], -found[1], STRONGLY_CONVEX
+    return None
 
 
 def _turned(products: Products) -> tuple[float, Vector]:
@@ -121,11 +145,12 @@ def _least_of_matrix(matrix: Vector) -> tuple[Vector | None, float]:
 
 
 def _least_of_products(product, start: Vector, limit: int) -> tuple[Vector | None, float]:
+    if start.size > LARGE:
+        return least_vector(product, start, limit)
     *_, space = krylov(product, start.size, start.dtype, limit, start)
     if not np.all(np.isfinite([space.diagonal, space.off])):
         return None, np.nan
-    off = space.off[:-1]
-    v, largest = _least_of_matrix(np.diag(space.diagonal) + np.diag(off, 1) + np.diag(off, -1))
+    v, largest = _least_of_matrix(tridiagonal(space.diagonal, space.off[:-1]))
     return None if v is None else v @ space.basis, largest
 
 
@@ -219,15 +244,8 @@ class _Tried:
         """Unit direction and curvature of the pair that contradicts concavity most clearly; noise: in gradients."""
         if len(self.points) < 2:
             return None
-        points = np.stack(self.points).astype(np.float64)
-        values, gradients = np.array(self.values), np.stack(self.gradients).astype(np.float64)
-        lengths, slopes = np.empty((2, len(points), len(points)))
-        rows = max(1, PAIRS // points.size)  # at once
-        for i in range(0, len(points), rows):
-            away = points[None] - points[i : i + rows, None]  # [a, b] = b - a
-            lengths[i : i + rows] = np.sqrt(np.einsum("abi,abi->ab", away, away))
-            slopes[i : i + rows] = np.einsum("ai,abi->ab", gradients[i : i + rows], away)
-        sizes = np.sqrt(np.sum(gradients**2, axis=-1))
+        values, (lengths, slopes) = np.array(self.values), self._pairs()
+        sizes = np.array([norm(gradient.astype(np.float64, copy=False)) for gradient in self.gradients])
         rounding = self.eps ** (2 / 3)
         doubt = (rounding * (sizes[:, None] + sizes[None]) + 10 * noise) * lengths + ROUNDINGS * self.eps * self.terms
         # <f_y(b) - f_y(a), b - a>, and twice what f(b) has above its tangent at a: |b - a|^2 times a curvature each
@@ -239,7 +257,24 @@ class _Tried:
         a, b = np.unravel_index(int(np.argmax(excess)), excess.shape)
         if not excess[a, b] > 0:
             return None
-        return (points[b] - points[a]) / lengths[a, b], float(excess[a, b] / lengths[a, b] ** 2)
+        return (self.points[b] - self.points[a]) / lengths[a, b], float(excess[a, b] / lengths[a, b] ** 2)
+
+    def _pairs(self) -> tuple[Vector, Vector]:
+        """[a, b]: |b - a|, and <gradient at a, b - a>."""
+        count = len(self.points)
+        lengths, slopes = np.empty((2, count, count))
+        if self.points[0].size > PAIRS // count:  # one at a time
+            for a, b in np.ndindex(count, count):
+                away = self.points[b].astype(np.float64, copy=False) - self.points[a]
+                lengths[a, b], slopes[a, b] = norm(away), float(away @ self.gradients[a])
+            return lengths, slopes
+        points, gradients = (np.stack(rows).astype(np.float64) for rows in (self.points, self.gradients))
+        rows = max(1, PAIRS // points.size)  # at once
+        for i in range(0, count, rows):
+            away = points[None] - points[i : i + rows, None]  # [a, b] = b - a
+            lengths[i : i + rows] = np.sqrt(np.einsum("abi,abi->ab", away, away))
+            slopes[i : i + rows] = np.einsum("ai,abi->ab", gradients[i : i + rows], away)
+        return lengths, slopes
 
 
 def _far_points(y_set: FlatSet, y: Vector, count: int) -> list[Vector]:

@@ -242,8 +242,9 @@ def newton_step(
 def normal(like: Vector, seed: int) -> Vector:
     """Independent normal numbers, as many as there are in `like`, and the same ones every time."""
     # a generator takes longer to make than small vectors to compute with
-    draw = _kept_draw if like.size <= 2**14 else _draw
-    return draw(like.size, seed).astype(like.dtype)
+    if like.size > 2**14:
+        return _draw(like.size, seed).astype(like.dtype, copy=False)
+    return _kept_draw(like.size, seed).astype(like.dtype)
 
 
 def _draw(size: int, seed: int) -> Vector:

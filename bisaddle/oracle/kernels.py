@@ -27,6 +27,8 @@ MOST = 256
 ENTRIES = 2**20
 # products that a solve may take, in sizes of theta
 MOST_PRODUCTS = 10
+# variables beyond which every copy of a vector counts
+LARGE = 2**17
 
 
 class Upper(NamedTuple):
@@ -133,7 +135,9 @@ class Kernels:
         return -self.solve(x, theta, limit=0).right
 
     def hessian_product(self, x: Vector, theta: Vector, v: Vector) -> Vector:
-        """g_theta_theta(x, theta) v: the residual of a solve that takes no step."""
+        """g_theta_theta(x, theta) v: the residual of a solve without a step, for which a large theta has no room."""
+        if v.size > LARGE:
+            return self.products(x, theta, v).hessian[0]
         return -self.solve(x, theta, np.zeros_like(v), start=v, limit=0).r
 
     def cross_product(self, x: Vector, theta: Vector, w: Vector) -> Vector:
@@ -167,8 +171,9 @@ class Kernels:
         begin, given = nothing if start is None else start, nothing if right is None else right
         packed = np.concatenate([x, theta, begin, given, np.array(numbers, self.dtype)])
         found = self._lower(packed, self.identity if inverse is None else inverse)
-        w, r, used = (self._apart(found[i * size : (i + 1) * size]) for i in range(3))
-        return Solve(w, r, used, found[3 * size : -2], int(found[-2]), float(found[-1]))
+        if not isinstance(found, tuple):  # all in one
+            found = *(self._apart(found[i * size : (i + 1) * size]) for i in range(3)), found[3 * size : -2], found[-2:]
+        return Solve(*found[:4], int(found[4][0]), float(found[4][1]))
 
     def products(self, x: Vector, theta: Vector, *vectors: Vector) -> Products:
         """What a certificate reports rests on these: no loop, no preconditioner, nothing but derivatives."""
@@ -190,8 +195,9 @@ class Kernels:
         """(|g_theta_x|, |J|) of the same J, from below, by power iterations of so many passes: see `shortfall`."""
         first = np.random.default_rng(1).normal(size=theta.size).astype(self.dtype)
         count = np.array(power_passes(theta.size) if passes is None else passes)
-        cross, bend = self._norms(np.concatenate([x, theta, y, w, first]), ends, count)
-        return float(cross), float(bend)
+        packed, each = np.concatenate([x, theta, y, w, first]), ends[:, None] if theta.size > LARGE else ends[None]
+        found = [self._norms(packed, part, count) for part in each]  # of a large J the squares of its parts are added
+        return float(found[0][0]), math.hypot(*(float(bend) for _, bend in found))
 
     @cached_property
     def quadratic(self) -> bool:
@@ -222,15 +228,6 @@ class Kernels:
 def power_passes(size: int) -> int:
     """Passes of a power iteration after which it has more than half of the norm."""
     return 3 + int(np.ceil(np.log2(size) / 4))
-
-
-def shortfall(size: int, passes: int) -> float:
-    """How many times a norm can exceed what a power iteration on A'A has found.
-
-    After k passes from a unit v with <v, u>^2 = s along the leading vector u, at least s^(1 / 4k) |A| is found; s is
-    about 1 / size, and taken for a 4096th of that.
-    """
-    return (4096 * size) ** (1 / (4 * passes))
 
 
 def matrix_blocks(theta: Shape, apart: bool = False) -> int:
@@ -271,7 +268,7 @@ def _upper(part: _Part, packed: Array) -> Array:
     return jnp.concatenate([jnp.reshape(value, 1).astype(packed.dtype), *joined])
 
 
-def _lower(part: _Part, packed: Array, inverse: Array) -> Array:
+def _lower(part: _Part, packed: Array, inverse: Array) -> Array | tuple[Array, ...]:
     """All that is asked of g at one place: its gradient, a solve by conjugate gradients, its cross product.
 
     The product stands in the program once, in the loop, whose first pass may be that of the residual at the start.
@@ -324,7 +321,8 @@ def _lower(part: _Part, packed: Array, inverse: Array) -> Array:
     w = jnp.where(jnp.isfinite(r @ r), w, jnp.nan)  # a residual that is no number ends the loop, and is no solution
     along = lambda: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(w)))
     cross = lax.cond(with_cross > 0, along, lambda: jnp.zeros(part.x.size, dtype))
-    return jnp.concatenate([w, r, right, cross, jnp.stack([count.astype(dtype), least])])
+    parts = w, r, right, cross, jnp.stack([count.astype(dtype), least])
+    return parts if size > LARGE else jnp.concatenate(parts)
 
 
 def _column(part: _Part, packed: Array):

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bisaddle.oracle.kernels import LARGE
+
 Product = Callable[[np.ndarray], np.ndarray]
 
 # the basis is kept in memory
@@ -60,16 +62,59 @@ def krylov(
         basis[i + 1] = image / off[i]
 
 
+def recurrence(product: Product, start: np.ndarray, limit: int) -> Iterator[tuple[np.ndarray, float, float]]:
+    """(unit vector, diagonal, beside it) of Lanczos's method with three vectors and no basis.
+
+    A value that has converged may come again, which changes neither end of the spectrum.
+    """
+    eps = np.finfo(start.dtype).eps
+    v, before, beside, first = start / start.dtype.type(np.linalg.norm(start)), np.zeros_like(start), 0.0, None
+    for _ in range(limit):
+        image = np.array(product(v))
+        diagonal = float(v @ image)
+        first = abs(diagonal) if first is None else first
+        image -= start.dtype.type(diagonal) * v
+        image -= start.dtype.type(beside) * before
+        beside = float(np.linalg.norm(image))
+        yield v, diagonal, beside
+        if not beside > 100 * eps * max(abs(diagonal), first):  # exhausted, or NaN
+            return
+        image /= start.dtype.type(beside)
+        before, v = v, image
+
+
+def least_vector(product: Product, start: np.ndarray, limit: int) -> tuple[np.ndarray | None, float]:
+    """A unit vector along which the map is small, and its largest value, by going through the recurrence twice."""
+    rows = np.array([row[1:] for row in recurrence(product, start, limit)])
+    if not np.all(np.isfinite(rows)):
+        return None, np.nan
+    values, vectors = np.linalg.eigh(tridiagonal(rows[:, 0], rows[:-1, 1]))
+    found = np.zeros_like(start)
+    for weight, (v, _, _) in zip(vectors[:, 0], recurrence(product, start, len(rows)), strict=True):
+        found += start.dtype.type(weight) * v
+    return found, float(values[-1])
+
+
+def tridiagonal(diagonal: np.ndarray, off: np.ndarray) -> np.ndarray:
+    return np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1)
+
+
 def extreme_eigenvalues(product: Product, size: int, dtype: np.dtype, products: int = 32) -> tuple[float, float]:
     """Smallest and largest eigenvalue of a symmetric map on vectors of this size, from inside; NaN where it gives NaN.
 
     products: how many may be taken; a few dozen, since a matrix of that order is formed.
     """
-    *_, (_, diagonal, off, _) = krylov(product, size, dtype, min(products, size))
+    if size > LARGE:
+        start = np.random.default_rng(0).normal(size=size).astype(dtype)
+        _, diagonal, off = map(
+            np.array, zip(*((0, *row[1:]) for row in recurrence(product, start, products)), strict=True)
+        )
+    else:
+        *_, (_, diagonal, off, _) = krylov(product, size, dtype, min(products, size))
     if not np.all(np.isfinite([diagonal, off])):
         return np.nan, np.nan
     # so small a matrix takes NumPy less time than SciPy's routines take to import, and a solve begins here
-    ritz = np.linalg.eigvalsh(np.diag(diagonal) + np.diag(off[:-1], 1) + np.diag(off[:-1], -1))
+    ritz = np.linalg.eigvalsh(tridiagonal(diagonal, off[:-1]))
     return float(ritz[0]), float(ritz[-1])
 
 

@@ -92,9 +92,7 @@ def solve(
     """
     began = time.perf_counter()
     starts = as_starts(start)
-    chunks = None
-    if (data := more.pop("data", None)) is not None:
-        problem, chunks = streamed(problem, method, data)
+    problem, chunks = streamed(problem, method, more.pop("data", None))
     require_concrete("solve", problem, *starts)
     _check_limits(tol, max_steps, max_seconds, every)
     if rtol is not None and not 0 < as_number("rtol", rtol) < 1:
@@ -102,11 +100,7 @@ def solve(
     _check_choices(callback, progress, check)
     gap, drawn = _with_more(measure, starts, dict(more))
     if check:
-        from bisaddle.theory.assumptions import quick_check  # seldom used, and slow to load
-
-        report = quick_check(problem, starts[0])
-        if not report.ok:
-            raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
+        _check_assumptions(problem, starts[0])
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be one of bs.methods, given {described(method)}; use bs.methods.Adaptive()")
     watch = Watch()
@@ -166,9 +160,7 @@ def resume(
         max_seconds=None if max_seconds is None else float(max_seconds),
     )
     _check_limits(settings.tol, settings.max_steps, settings.max_seconds, settings.every)
-    chunks = None
-    if data is not None:
-        problem, chunks = streamed(problem, method or kept.method, data)
+    problem, chunks = streamed(problem, method or kept.method, data)
     require_concrete("resume", problem, *kept.starts)
     kept.check_problem(path, problem, "" if chunks is None else chunks.words())
     method = kept.method_for(path, method)
@@ -363,6 +355,14 @@ def _with_more(measure: Any, starts: list[Point], more: dict[str, Any]) -> tuple
     if key is not None:
         check_key(key)
     return measure, (int(count), key)
+
+
+def _check_assumptions(problem: Problem, start: Point) -> None:
+    from bisaddle.theory.assumptions import quick_check  # seldom used, and slow to load
+
+    report = quick_check(problem, start)
+    if not report.ok:
+        raise ValueError(f"the problem does not meet the assumptions; mend it, or use check=False\n{report}")
 
 
 def _check_choices(callback, progress, check) -> None:

@@ -15,8 +15,13 @@ from bisaddle.problem import Point, Problem, described
 from bisaddle.streams.chunks import Chunks, Reader
 
 
-def streamed(problem: Problem, method: Method | None, data: Any) -> tuple[Problem, Chunks]:
-    """The problem on its first chunk, and all chunks with what it has beside them; ValueError if it cannot be."""
+def streamed(problem: Problem, method: Method | None, data: Any) -> tuple[Problem, Chunks | None]:
+    """The problem on its first chunk, and all chunks with what it has beside them; ValueError if it cannot be.
+
+    data: None leaves the problem as it is.
+    """
+    if data is None:
+        return problem, None
     if not isinstance(data, Chunks):
         raise ValueError(
             f"data must be a bs.streams.Chunks, given {described(data)}; what fits into memory is Problem(data=...)"

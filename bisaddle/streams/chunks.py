@@ -1,7 +1,7 @@
 """Chunks: the rows of a problem in pieces of one shape, of which only a few are in memory at a time."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from copy import copy
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bisaddle.programs import on_device
-from bisaddle.streams.sources import ahead, rows_of, taken, whole
+from bisaddle.streams.sources import ahead, reader, rows_of, taken, whole
 
 WEIGHTS = "weights"
 
@@ -46,6 +46,7 @@ class Chunks:
         self.steps, self.seed, self.shuffle, self.last = whole("steps", steps), whole("seed", seed, 0), shuffle, last
         self.form: tuple | None = None
         self.fixed: dict | None = None
+        self.thread = reader()
         if last not in (None, "drop", "pad"):
             raise ValueError(f'last must be None, "drop" or "pad", given {last!r}')
         if callable(source):
@@ -118,7 +119,7 @@ class Chunks:
 
     def passed(self) -> Iterator[tuple[float, PyTree]]:
         """(share of the rows, data) of all chunks in order, the next one read meanwhile."""
-        return ahead((self.share(i), self.data(i)) for i in range(self.count))
+        return ahead(((self.share(i), self.data(i)) for i in range(self.count)), self.thread)
 
     def words(self) -> str:
         """What a checkpoint remembers of them."""
@@ -152,7 +153,6 @@ class Reader:
 
     def __init__(self, chunks: Chunks):
         self.chunks = chunks
-        self._thread = ThreadPoolExecutor(1, "bisaddle-read")
         self._visit, self._chunk = -1, None
         self._coming: tuple[int, Future] | None = None
 
@@ -172,15 +172,17 @@ class Reader:
         return self.chunks.steps - k % self.chunks.steps
 
     def close(self) -> None:
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        if self._coming is not None:
+            self._coming[1].cancel()
+            self._coming = None
 
     def _submit(self, visit: int) -> Future:
-        return self._thread.submit(lambda: self.chunks.data(self.chunks.visited(visit)))
+        return self.chunks.thread.submit(lambda: self.chunks.data(self.chunks.visited(visit)))
 
 
 def _sliced(source: PyTree, chunks: Chunks) -> tuple[Callable[[int], PyTree], int, int]:
     """(chunk i of arrays, their rows, bytes of a row)"""
-    leaves = [source] if isinstance(source, Iterator) else jax.tree.leaves(source)
+    leaves: list[Any] = [source] if isinstance(source, Iterator) else jax.tree.leaves(source)
     if not leaves or not all(hasattr(leaf, "shape") and np.ndim(leaf) >= 1 for leaf in leaves):
         raise ValueError(
             "the source of Chunks must be arrays with rows along the first axis, or a function i -> chunk with count=, "

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bisaddle.programs import one_blas_thread
-from bisaddle.streams.sources import ahead, whole
+from bisaddle.streams.sources import ahead, reader, whole
 
 
 class Gram:
@@ -171,7 +171,7 @@ def gram(chunks: Iterable[tuple], *, tasks: int = 1, folds: int = 1, seed: int =
     chunks of its own files, and all get the Gram of all of them.
     """
     found = None if width is None else Gram(whole("width", width), tasks, folds)
-    for number, chunk in enumerate(ahead(chunks)):
+    for number, chunk in enumerate(ahead(chunks, reader())):
         if not isinstance(chunk, tuple) or len(chunk) not in (2, 3):
             raise ValueError(f"chunk {number} must be (features, targets) or (features, targets, task)")
         found = found or Gram(np.shape(chunk[0])[-1], tasks, folds)

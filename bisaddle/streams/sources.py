@@ -76,15 +76,22 @@ def taken(array: Any, start: int, end: int) -> np.ndarray:
     return copy
 
 
-def ahead(items: Iterable[Item]) -> Iterator[Item]:
-    """The same items, each made by a thread while the one before is used."""
+def reader() -> ThreadPoolExecutor:
+    """A thread that reads; every new one would have memory of its own, which is not given back for long."""
+    return ThreadPoolExecutor(1, "bisaddle-read")
+
+
+def ahead(items: Iterable[Item], thread: ThreadPoolExecutor) -> Iterator[Item]:
+    """The same items, each made by the thread while the one before is used."""
     source, end = iter(items), object()
-    with ThreadPoolExecutor(1, "bisaddle-read") as reader:
-        coming = reader.submit(next, source, end)
+    coming = thread.submit(next, source, end)
+    try:
         while (item := coming.result()) is not end:
-            coming = reader.submit(next, source, end)
+            coming = thread.submit(next, source, end)
             yield item  # pyright: ignore[reportReturnType]
             del item  # or two would be kept while a third is read
+    finally:
+        coming.cancel()
 
 
 def rows_of(row_bytes: int) -> int:

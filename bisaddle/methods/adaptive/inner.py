@@ -78,8 +78,8 @@ class Solver:
         self.kernels = kernels
         self.cost = Cost()
         self.inverse = Inverse(kernels)
-        remembers = kernels.has_lower and most_recalled(kernels.x.size + kernels.y.size, 2 * kernels.theta.size) > 1
-        self.recall = Recall() if remembers else None
+        entries = kernels.x.size + kernels.y.size + 2 * kernels.theta.size
+        self.recall = Recall() if kernels.has_lower and const.RECALLED_ENTRIES // entries > 2 else None
 
     def state(self) -> "SolverState":
         """What later evaluations depend on, as it is now."""
