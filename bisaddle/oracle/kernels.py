@@ -173,7 +173,8 @@ class Kernels:
         found = self._lower(packed, self.identity if inverse is None else inverse)
         if not isinstance(found, tuple):  # all in one
             found = *(self._apart(found[i * size : (i + 1) * size]) for i in range(3)), found[3 * size : -2], found[-2:]
-        return Solve(*found[:4], int(found[4][0]), float(found[4][1]))
+        w, r, given, crossed, (count, least) = found
+        return Solve(w, r, given, crossed, int(count), float(least))
 
     def products(self, x: Vector, theta: Vector, *vectors: Vector) -> Products:
         """What a certificate reports rests on these: no loop, no preconditioner, nothing but derivatives."""
@@ -197,7 +198,7 @@ class Kernels:
         count = np.array(power_passes(theta.size) if passes is None else passes)
         packed, each = np.concatenate([x, theta, y, w, first]), ends[:, None] if theta.size > LARGE else ends[None]
         found = [self._norms(packed, part, count) for part in each]  # of a large J the squares of its parts are added
-        return float(found[0][0]), math.hypot(*(float(bend) for _, bend in found))
+        return float(found[0][0]), float(np.linalg.norm([float(bend) for _, bend in found]))
 
     @cached_property
     def quadratic(self) -> bool:
