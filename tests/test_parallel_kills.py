@@ -42,6 +42,15 @@ def wait_until(true, seconds=120):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("kind", "method"), [("rows", "Adaptive"), ("rows", "FullyProjected"), ("tasks", "MORBiT")])
+def test_in_a_fixed_order_the_digits_do_not_depend_on_the_number_of_processes(kind, method):
+    run = {"kind": kind, "form": "rows", "method": method, "tasks": 6, "deterministic": True}
+    options = {"tol": None, "max_steps": 40, "every": 20}
+    (one,) = together(1, 4, **run, options=options)
+    assert together(2, 2, **run, options=options) == [one, one]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tasks", "rows"])
 def test_a_run_is_taken_up_on_another_number_of_processes(kind, tmp_path):
     path = tmp_path / "run"

@@ -201,10 +201,11 @@ def _solved(
     deadline = None if settings.max_seconds is None else began + settings.max_seconds
     problem = replace(problem, data=on_device(problem.data))  # once for all that follows
     together = Together.of((problem.data, starts))
+    shown = together is None or together.first
     with (
         _lost_processes(together, checkpoints),
         nullcontext() if checkpoints is None else checkpoints.held(fresh=snapshots is None, together=together),
-        Progress(progress, method.name, settings.max_steps) as bar,
+        Progress(progress if shown else False, method.name, settings.max_steps) as bar,
         watched(watch),
         one_blas_thread(),
         noted(terminate=checkpoints is not None) as interrupt,
