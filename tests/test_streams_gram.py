@@ -162,7 +162,7 @@ def test_folds_are_dealt_evenly_and_by_the_seed():
         ("has no rows", lambda: grams.regression(gram([(FEATURES, TARGETS)], tasks=2), Gram_of(2))),
         ("without folds", lambda: grams.regression(gram([(FEATURES, TARGETS)], folds=2), Gram_of(1))),
         ("needs a bs.streams.Gram", lambda: grams.regression(FEATURES, TARGETS)),  # pyright: ignore
-        ("folds must be", lambda: grams.tuning(Gram_of(3))),
+        ("at least 2 folds", lambda: grams.tuning(Gram_of(3))),
     ],
 )
 def test_bad_input_is_refused(unchecked_types, words, call):
