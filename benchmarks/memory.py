@@ -85,7 +85,7 @@ def large_x(size: int, lower: bool) -> tuple[bs.Problem, bs.Point]:
     return problem, bs.Point(x=np.zeros(size), theta=np.zeros(3), y=np.full(3, 1 / 3))
 
 
-def softmax_head(classes: int, rows: int = 2000) -> tuple[bs.Problem, bs.Point]:
+def softmax_head(classes: int, rows: int = 200) -> tuple[bs.Problem, bs.Point]:
     """A softmax head, classes x classes, whose ridge is chosen against the worst of two groups of rows."""
     rng = np.random.default_rng(0)
     centres = 3 * rng.normal(size=(classes, classes)) / classes**0.5

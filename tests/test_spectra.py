@@ -71,5 +71,6 @@ def test_large_maps_are_looked_at_without_a_basis(monkeypatch):
     np.testing.assert_allclose(extreme_eigenvalues(product, 60, np.dtype(float), 20), with_basis, rtol=1e-8)
     v, largest = least_vector(product, rng.normal(size=60), 25)
     assert v is not None
-    np.testing.assert_allclose([np.linalg.norm(v), abs(v @ Q[:, 0]), v @ A @ v, largest], [1, 1, -2, 5], rtol=1e-3)
+    seen = np.array([float(np.linalg.norm(v)), abs(float(v @ Q[:, 0])), float(v @ A @ v), largest])
+    np.testing.assert_allclose(seen, [1, 1, -2, 5], rtol=1e-3)
     assert least_vector(lambda v: np.nan * v, rng.normal(size=60), 5)[0] is None

@@ -173,8 +173,8 @@ class Kernels:
         found = self._lower(packed, self.identity if inverse is None else inverse)
         if not isinstance(found, tuple):  # all in one
             found = *(self._apart(found[i * size : (i + 1) * size]) for i in range(3)), found[3 * size : -2], found[-2:]
-        w, r, given, crossed, (count, least) = found
-        return Solve(w, r, given, crossed, int(count), float(least))
+        w, r, used, along, (count, least) = found
+        return Solve(w, r, used, along, int(count), float(least))
 
     def products(self, x: Vector, theta: Vector, *vectors: Vector) -> Products:
         """What a certificate reports rests on these: no loop, no preconditioner, nothing but derivatives."""
