@@ -118,7 +118,7 @@ class Solver:
 
     def _least_curvature(self, x: Vector, theta: Vector, known: Any) -> float:
         """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos; infinite with no lower level."""
-        kernels, products = self.kernels, const.LANCZOS_PRODUCTS
+        kernels, products = self.kernels, min(const.LANCZOS_PRODUCTS, self.kernels.theta.size)
         if not kernels.has_lower:
             return np.inf
         if known is not None:
