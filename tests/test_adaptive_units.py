@@ -57,6 +57,25 @@ def test_other_units_change_no_step(lower):
         np.testing.assert_allclose(path(units), own, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("units", UNITS[1:])
+def test_idle_centres_move_at_the_same_place_in_all_units(units):
+    """The gaps at which a centre moves by the gap, with x, y and f in other units."""
+
+    def follows(units):
+        problem, start = problem_in(units)
+        kernels = Kernels(problem, start)
+        x, theta, y = kernels.flat(start)
+        search = Search(kernels, x)
+        found = []
+        for _ in islice(search.from_start(x, theta, y, problem.constants.mu_g, 1e-100), 40):
+            search.centre.by_gap = True
+            found.append(search._followed())
+        return found
+
+    own = follows(UNITS[0])
+    assert any(own) and not all(own) and follows(units) == own
+
+
 def test_mu_is_not_lowered_at_once_to_where_x_was_slow():
     centre = Centre(np.zeros(2), mu=1.0, age=25)
     gaps = Gaps(1.0, 1.0, 1.0, decrease=0.01, lag=1.0)
@@ -69,6 +88,19 @@ def test_mu_is_not_lowered_at_once_to_where_x_was_slow():
         fallen.append(centre.mu)
     assert fallen[:10] == [4.0] * 10
     assert fallen[-1] < 1.0
+
+
+def test_mu_is_not_raised_again_where_that_did_not_help():
+    """x takes 100 steps with every mu, and never follows: mu rises once, then the centre moves."""
+    centre, gaps = Centre(np.zeros(2), mu=1.0), Gaps(1.0, 1.0, 1.0, decrease=1.0, lag=1.0)
+    for k in range(6):
+        centre.age = const.STALE
+        centre.move(np.full(2, k + 1.0), False, gaps)
+        assert centre.mu == const.MU_FACTOR
+        np.testing.assert_array_equal(centre.y0, np.full(2, k + 1.0 if k else 0.0))
+    centre.age = 30  # fewer steps than when it was raised: that did help, and may again
+    centre.move(np.ones(2), True, gaps)
+    assert centre.mu == const.MU_FACTOR**2
 
 
 def test_mu_is_not_lowered_where_y_turns():

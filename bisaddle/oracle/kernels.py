@@ -175,11 +175,9 @@ class Kernels:
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
-        size = theta.size // blocks
-        rows = unit_rows(self.theta, blocks, size)
-        if self.blocks == 1 and not self.heavy:  # rows of zeros besides cost little, another program more
-            rows = np.concatenate([rows, np.zeros((theta.size - size, theta.size), self.dtype)])
-        found = self._columns(np.concatenate([x, theta]), rows)[:size]
+        rows = unit_rows(self.theta, blocks, size := theta.size // blocks)
+        extra = theta.size - size if self.blocks == 1 and not self.heavy else 0  # zeros: cheaper than another program
+        found = self._columns(np.concatenate([x, theta]), np.pad(rows, ((0, extra), (0, 0))))[:size]
         return found[:, : theta.size], found[:, theta.size :]
 
     def bends(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> Vector:
@@ -239,15 +237,9 @@ def matrix_blocks(theta: Shape) -> int:
     """How many matrices hold a preconditioner: 1 for all of theta, one for each entry along its first axis, or 0."""
     if theta.size <= MOST:
         return int(theta.size > 0)
-    blocks = first_axis(theta)
+    blocks = theta.first_axis
     fits = blocks > 1 and theta.size // blocks <= MOST and theta.size * (theta.size // blocks) <= ENTRIES
     return blocks if fits else 0
-
-
-def first_axis(theta: Shape) -> int:
-    """The length of the first axis, if it is the same for all leaves; else 1."""
-    first = {shape[0] if shape else 1 for shape in theta.shapes}
-    return max(1, first.pop()) if len(first) == 1 else 1
 
 
 def unit_rows(theta: Shape, blocks: int, size: int) -> Vector:
