@@ -57,25 +57,6 @@ def test_other_units_change_no_step(lower):
         np.testing.assert_allclose(path(units), own, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("units", UNITS[1:])
-def test_idle_centres_move_at_the_same_place_in_all_units(units):
-    """The gaps at which a centre moves by the gap, with x, y and f in other units."""
-
-    def follows(units):
-        problem, start = problem_in(units)
-        kernels = Kernels(problem, start)
-        x, theta, y = kernels.flat(start)
-        search = Search(kernels, x)
-        found = []
-        for _ in islice(search.from_start(x, theta, y, problem.constants.mu_g, 1e-100), 40):
-            search.centre.by_gap = True
-            found.append(search._followed())
-        return found
-
-    own = follows(UNITS[0])
-    assert any(own) and not all(own) and follows(units) == own
-
-
 def test_mu_is_not_lowered_at_once_to_where_x_was_slow():
     centre = Centre(np.zeros(2), mu=1.0, age=25)
     gaps = Gaps(1.0, 1.0, 1.0, decrease=0.01, lag=1.0)

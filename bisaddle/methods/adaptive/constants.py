@@ -19,8 +19,7 @@ LEAST_C_LOW_TRIALS = 1e-6  # after trials that failed, which more often have ano
 # --- the centre y0 and the weight mu ----------------------------------------------------------------------------------
 STATIONARY = 0.1  # decrease to be had relative to mu |y - y0|^2 at which the centre moves; less is wasted on this one
 STATIONARY_VERTEX = 0.2  # Frank-Wolfe gap relative to mu |y - y0| diam Y at which the centre moves
-STATIONARY_GAP = 0.3  # x gap relative to mu |y - y0| at which a centre moves by the gap; in networks as they are,
-# else each relative to its gradient
+STATIONARY_GAP = 0.3  # x gap relative to mu |y - y0| at which a centre moves by the gap, as in networks
 STATIONARY_TARGET = 0.15  # share of the target at which the x gap is small enough for any centre
 STALE = 100  # steps of x at one centre: f_mu is too hard to minimise, mu too small
 MU_FACTOR = 4  # of one change of mu

@@ -144,10 +144,8 @@ class Search:
         if y_set is None:
             return False
         shift = (self.centre.mu * gaps.lag) ** 0.5
-        if self.kernels.has_hidden_layer:
+        if self.centre.by_gap:
             return gaps.x <= const.STATIONARY_GAP * shift
-        if self.centre.by_gap:  # each relative to its gradient: they have units of their own
-            return gaps.size * self.aim.y_slope <= const.STATIONARY_GAP * shift * self.here.inner.slope
         if gaps.decrease > const.STATIONARY * gaps.lag:
             return False
         return gaps.beyond <= const.STATIONARY_VERTEX * shift * y_set.diameter()
