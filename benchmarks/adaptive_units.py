@@ -84,7 +84,7 @@ def scaled_set(of: Any, c: float) -> Any:
         return sets.Product(jax.tree.map(lambda s: scaled_set(s, c), of.sets, is_leaf=lambda s: hasattr(s, "project")))
     if isinstance(of, sets.Box):
         return sets.Box(c * np.asarray(of.lower), c * np.asarray(of.upper))
-    if isinstance(of, sets.Simplex | sets.L1Ball | sets.L2Ball | sets.NuclearBall):
+    if isinstance(of, sets.Simplex | sets.L1Ball | sets.L2Ball | sets.NuclearBall | sets.Spectrahedron):
         return type(of)(c * np.asarray(of.radius))
     return of if c == 1 else Scaled(of, jnp.asarray(c))
 

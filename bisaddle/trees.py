@@ -111,6 +111,12 @@ class Shape:
     def size(self) -> int:
         return sum(prod(shape) for shape in self.shapes)
 
+    @property
+    def first_axis(self) -> int:
+        """The length of the first axis, if all leaves have the same; else 1."""
+        first = {shape[0] if shape else 1 for shape in self.shapes}
+        return max(1, first.pop()) if len(first) == 1 else 1
+
     @cached_property
     def dtype(self) -> np.dtype:
         return np.dtype(jnp.result_type(*self.dtypes)) if self.dtypes else self.empty

@@ -13,7 +13,8 @@ import bisaddle as bs
 from bisaddle import oracle
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.constants import FREE_PRODUCTS, RECALLED, RECALLED_ENTRIES
-from bisaddle.methods.adaptive.inner import Inverse, Recall, Residuals, most_recalled
+from bisaddle.methods.adaptive.inner import Recall, Residuals, most_recalled
+from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.adaptive.parts import most_pairs
 from bisaddle.oracle.depends import depends
 from bisaddle.oracle.kernels import MOST, Kernels, matrix_blocks
@@ -134,6 +135,33 @@ def test_the_inverse_is_bought_at_its_price_and_only_where_blocks_are_separate(c
     product = oracle.hessian_product(problem, start.x, start.theta, jnp.asarray(solved.w.reshape(30, 10)))
     np.testing.assert_allclose(product, right.reshape(30, 10), atol=1e-9)
     assert solved.products <= 2 < kernels.solve(x, theta, right, 1e-10, inverse=unknown).products
+
+
+@pytest.mark.parametrize("coupling", [0.0, 0.5])
+def test_tasks_of_a_small_lower_level_share_products_until_they_touch(coupling):
+    """theta is 4 tasks of 3 + 2 variables in two leaves: 5 products and one to look, or 20 for all of it."""
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(4, 5, 5))
+    H = A @ A.transpose(0, 2, 1) + np.eye(5)
+    rows = lambda theta: jnp.concatenate([theta["a"], theta["b"]], axis=1)
+
+    def lower(x, theta, data):
+        return 0.5 * jnp.einsum("ti,tij,tj->", rows(theta), data, rows(theta)) + coupling * jnp.sum(rows(theta)) ** 2
+
+    upper = lambda x, theta, y, data: jnp.sum(rows(theta))
+    problem = bs.Problem(upper, lower, bs.sets.Box(-1.0, 1.0), None, jnp.asarray(H))
+    start = bs.Point(jnp.zeros(1), {"a": jnp.zeros((4, 3)), "b": jnp.zeros((4, 2))}, None)
+    kernels = Kernels(problem, start)
+    x, theta, _ = kernels.flat(start)
+    inverse = Inverse(kernels)
+    inverse.after(26 + FREE_PRODUCTS)
+    assert inverse.price == 6 == inverse.renew(x, theta)
+    if coupling:
+        np.testing.assert_array_equal(inverse.matrices, np.eye(20)[None])
+        assert inverse.price == inverse.excess == 20 == inverse.renew(x, theta)
+    whole = np.stack([kernels.hessian_product(x, theta, e) for e in np.eye(20)])
+    assert inverse.excess == 0
+    np.testing.assert_allclose(inverse.matrices[0] @ whole, np.eye(20), atol=1e-10)
 
 
 def test_an_inverse_that_would_not_be_positive_definite_is_not_taken():

@@ -71,6 +71,19 @@ def test_mu_is_not_lowered_at_once_to_where_x_was_slow():
     assert fallen[-1] < 1.0
 
 
+def test_mu_is_not_raised_again_where_that_did_not_help():
+    """x takes 100 steps with every mu, and never follows: mu rises once, then the centre moves."""
+    centre, gaps = Centre(np.zeros(2), mu=1.0), Gaps(1.0, 1.0, 1.0, decrease=1.0, lag=1.0)
+    for k in range(6):
+        centre.age = const.STALE
+        centre.move(np.full(2, k + 1.0), False, gaps)
+        assert centre.mu == const.MU_FACTOR
+        np.testing.assert_array_equal(centre.y0, np.full(2, k + 1.0 if k else 0.0))
+    centre.age = 30  # fewer steps than when it was raised: that did help, and may again
+    centre.move(np.ones(2), True, gaps)
+    assert centre.mu == const.MU_FACTOR**2
+
+
 def test_mu_is_not_lowered_where_y_turns():
     for turn, lowered in ((np.array([1.0, 0.5]), True), (np.array([0.0, 1.0]), False), (np.array([-1.0, 0.0]), False)):
         centre = Centre(np.zeros(2), mu=1.0, age=1)

@@ -183,7 +183,9 @@ class Kernels:
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
-        found = self._columns(np.concatenate([x, theta]), unit_rows(self.theta, blocks, theta.size // blocks))
+        rows = unit_rows(self.theta, blocks, size := theta.size // blocks)
+        extra = theta.size - size if self.blocks == 1 and not self.heavy else 0  # zeros: cheaper than another program
+        found = self._columns(np.concatenate([x, theta]), np.pad(rows, ((0, extra), (0, 0))))[:size]
         return found[:, : theta.size], found[:, theta.size :]
 
     def bends(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> Vector:
@@ -235,8 +237,7 @@ def matrix_blocks(theta: Shape, apart: bool = False) -> int:
     """How many matrices hold a preconditioner: 1 for all of theta, one for each entry along its first axis, or 0."""
     if theta.size <= MOST and not apart:
         return int(theta.size > 0)
-    first = {shape[0] if shape else 1 for shape in theta.shapes}
-    blocks = first.pop() if len(first) == 1 else 0
+    blocks = theta.first_axis
     fits = blocks > 1 and theta.size // blocks <= MOST and theta.size * (theta.size // blocks) <= ENTRIES
     return blocks if fits else 0
 

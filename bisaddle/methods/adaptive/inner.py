@@ -11,9 +11,10 @@ import numpy as np
 
 from bisaddle.devices import beside
 from bisaddle.methods.adaptive import constants as const
+from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.base import Counts, NotStronglyConvex
 from bisaddle.oracle.implicit import newton_step, norm
-from bisaddle.oracle.kernels import Kernels, Solve, Upper, Vector, block_order
+from bisaddle.oracle.kernels import Kernels, Solve, Upper, Vector
 from bisaddle.oracle.spectra import extreme_eigenvalues
 
 
@@ -83,15 +84,17 @@ class Solver:
 
     def state(self) -> "SolverState":
         """What later evaluations depend on, as it is now."""
-        excess, matrices = self.inverse.excess, np.asarray(self.inverse.matrices)
-        return SolverState(*deepcopy((self.cost, self.recall)), excess, matrices)
+        inverse = self.inverse
+        return SolverState(
+            *deepcopy((self.cost, self.recall)), inverse.excess, inverse.apart, np.asarray(inverse.matrices)
+        )
 
     def restore(self, state: "SolverState") -> None:
         if state.matrices.shape != self.kernels.identity.shape:
             raise ValueError(
                 f"matrices of shape {self.kernels.identity.shape} are needed, found {state.matrices.shape}"
             )
-        self.cost, self.recall, self.inverse.excess, _ = state
+        self.cost, self.recall, self.inverse.excess, self.inverse.apart, _ = state
         self.inverse.matrices = beside(state.matrices, self.kernels.part.data)
 
     def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
@@ -116,7 +119,7 @@ class Solver:
 
     def _least_curvature(self, x: Vector, theta: Vector, known: Any) -> float:
         """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos; infinite with no lower level."""
-        kernels, products = self.kernels, const.LANCZOS_PRODUCTS
+        kernels, products = self.kernels, min(const.LANCZOS_PRODUCTS, self.kernels.theta.size)
         if not kernels.has_lower:
             return np.inf
         if known is not None:
@@ -331,6 +334,7 @@ class SolverState(NamedTuple):
     cost: Cost
     recall: Recall | None
     excess: float
+    apart: int
     matrices: Vector
 
 
@@ -343,58 +347,3 @@ def affine_weights(steps: Vector, step: Vector) -> Vector:
     normal.flat[:: len(normal) + 1] += const.RECALL_ROUNDING * np.finfo(steps.dtype).eps
     weights = np.linalg.solve(normal, unit @ step) / length
     return weights if np.isfinite(weights @ weights) else np.zeros_like(weights)
-
-
-class Inverse:
-    """g_theta_theta^-1 as it was at some earlier x, computed once the solves without it have cost as much.
-
-    matrices: one for all of theta, or, where that is too large, one for each entry along the first axis of its leaves
-    (the tasks of a problem whose lower levels do not touch each other, which is checked); none where theta is too large
-    for either. The identity at first. excess: products that a good preconditioner would have saved since the last one.
-    """
-
-    def __init__(self, kernels: Kernels):
-        self.kernels, self.blocks = kernels, kernels.blocks
-        self.excess = 0.0
-        self.matrices: Any = kernels.identity  # on the device, where the solves want them
-        self.order = block_order(kernels.theta, self.blocks)
-
-    def after(self, products: int) -> None:
-        """Count a solve that took so many products."""
-        self.excess += max(products - const.FREE_PRODUCTS, 0)
-
-    def renew(self, x: Vector, theta: Vector) -> int:
-        """Compute it at (x, theta) if the excess has reached its price; the products this took.
-
-        The price is a product for each variable of a block, so that no more is ever spent on inverses than was wasted
-        before.
-        """
-        if not self.blocks:
-            return 0
-        blocks, size = self.blocks, theta.size // self.blocks
-        price = size + (blocks > 1)
-        if self.excess < price:
-            return 0
-        columns, _ = self.kernels.columns(x, theta, blocks)
-        hessians = columns[:, self.order].reshape(size, blocks, size).transpose(1, 0, 2)
-        hessians = 0.5 * (hessians + hessians.transpose(0, 2, 1))
-        self.excess = 0.0
-        if blocks > 1 and not self._separate(x, theta, hessians):
-            self.excess = -np.inf  # never again
-            return price
-        try:
-            np.linalg.cholesky(hessians)  # raises where one is not positive definite, which an inverse would hide
-            inverses = np.linalg.inv(hessians)
-        except np.linalg.LinAlgError:
-            return price
-        if np.all(np.isfinite(inverses)):
-            self.matrices = beside(0.5 * (inverses + inverses.transpose(0, 2, 1)), self.kernels.part.data)
-        return price
-
-    def _separate(self, x: Vector, theta: Vector, hessians: Vector) -> bool:
-        """Whether the blocks do not touch: their Hessians give the product with a random vector."""
-        v = np.random.default_rng(0).normal(size=theta.size).astype(theta.dtype)
-        Hv = self.kernels.hessian_product(x, theta, v)
-        rows = v[self.order].reshape(self.blocks, -1)
-        apart = np.einsum("bj,bji->bi", rows, hessians).ravel() - Hv[self.order]
-        return bool(np.linalg.norm(apart) <= np.sqrt(self.kernels.eps) * np.linalg.norm(Hv))

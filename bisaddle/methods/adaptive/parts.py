@@ -108,6 +108,7 @@ class Centre:
     step: Vector | None = None
     gap: float = np.inf
     by_gap: bool = False
+    raised: int = 0
 
     def move(self, y: Vector, stationary: bool, gaps: Gaps) -> None:
         """y0 <- y if x has followed the centre; mu by how many steps of x that took."""
@@ -121,10 +122,15 @@ class Centre:
             self.by_gap, self.best, self.slow, idle = True, (np.inf, np.inf), 0.0, 0
         # centres that still go round in circles are given up for good: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
         circling = max(idle, self.idle) >= const.IDLE
+        slow = not stationary or self.age > const.SLOW
+        # x that takes as long with a larger mu is slow for another reason, and the larger mu, which holds less back,
+        # would only have it wait longer: then mu stays, and y0 moves all the same
+        in_vain = slow and not circling and 0 < self.raised <= self.age
+        self.raised = self.raised if in_vain else 0
         if circling:
             self.mu /= const.MU_FACTOR if stationary else 1
-        elif not stationary or self.age > const.SLOW:
-            self.slow, self.held = max(self.slow, self.mu), 0
+        elif slow and not in_vain:
+            self.slow, self.held, self.raised = max(self.slow, self.mu), 0, self.age
             self.mu = const.MU_FACTOR * self.mu
         elif shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK:
             if self.by_gap:
@@ -133,7 +139,7 @@ class Centre:
                 self._lower()
         least, most = const.MU_LIMITS
         self.mu = min(max(self.mu, least), most)
-        if stationary:
+        if stationary or in_vain:
             self.shift = shift if self.mu == before else np.inf
             self.step, self.gap = y - self.y0, gaps.both
             if not circling:
