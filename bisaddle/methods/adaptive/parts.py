@@ -93,7 +93,8 @@ class Centre:
     age: steps of x at this one; shift: mu |y - y0| when x had followed the one before, infinite if that had another mu;
     best: the smallest gap, and the least decrease and lag together, at the end of a centre; idle: centres since either.
     slow: the largest mu with which x took too many steps; held: centres that would have gone down to it. step, gap:
-    y - y0 and the gap at the end of the last centre. by_gap: the gap tells whether x has followed, not what is to be
+    y - y0 and the gap at the end of the last centre. raised: the steps of x for which mu was raised, until fewer were
+    taken. by_gap: the gap tells whether x has followed, not what is to be
     gained; so it is in networks, and once centres have gone round in circles.
     """
 
