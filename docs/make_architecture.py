@@ -101,6 +101,7 @@ WALKS = {
             "sets/",
             "methods/base.py",
             "methods/adaptive/parts.py",
+            "methods/adaptive/inverse.py",
             "oracle/spectra.py",
             "oracle/depends.py",
             "certificate/noise.py",

@@ -95,7 +95,7 @@ def named(what: str, name: str, known: Iterable[str], option: str) -> str:
     found = next((key for key in known if key.lower() == name.lower()), None)
     if found is None:
         near = did_you_mean(name, known)
-        rest = f"`bisaddle {what}s` lists all" if near else f"There are {', '.join(known)}"
+        rest = f"`bisaddle {what}s` lists all" if near else f"there are {', '.join(known)}"
         raise click.BadParameter(f"no {what} is called {name!r}; {near}{rest}", param_hint=option)
     return found
 

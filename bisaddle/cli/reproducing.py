@@ -262,8 +262,8 @@ def _jobs(chosen: list, datasets: list[str], options: dict[str, Any]) -> list[Jo
     known = list(dict.fromkeys(spec.key for experiment in chosen for spec in experiment.methods))
     unknown = [key for key in keys if key not in known]
     if unknown:
-        near = "".join(did_you_mean(key, known) for key in unknown)
-        raise Failure(f"no method here is called {', '.join(unknown)}; {near}There are {', '.join(known)}", USAGE)
+        there = did_you_mean(unknown, known, f"there are {', '.join(known)}")
+        raise Failure(f"no method here is called {', '.join(unknown)}; {there}", USAGE)
     common = {key: options[key] for key in ("quick", "steps", "data_dir")} | {"seeds": options["seeds"] or None}
     jobs = []
     for experiment in chosen:

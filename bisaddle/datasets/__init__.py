@@ -104,6 +104,6 @@ def _check(alternatives: tuple[Source, ...], directory: str | os.PathLike | None
 
 def _known(name: str) -> str:
     if name not in _LOADERS:
-        near = did_you_mean(name, _LOADERS) if isinstance(name, str) else ""
-        raise ValueError(f"no data set is called {name!r}; {near}There are {', '.join(_LOADERS)}")
+        there = did_you_mean(name, _LOADERS, f"there are {', '.join(_LOADERS)}")
+        raise ValueError(f"no data set is called {name!r}; {there}")
     return name

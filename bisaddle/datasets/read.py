@@ -93,8 +93,8 @@ def take(name: str, found: Columns, wanted: Iterable[str]) -> Columns:
     wanted = list(wanted)
     missing = [column for column in wanted if column not in found]
     if missing:
-        near = "".join(did_you_mean(column, found) for column in missing)
-        raise ContentError(f"{name} has no column {', '.join(missing)}; {near}It has {_few(list(found))}")
+        there = did_you_mean(missing, found, f"it has {_few(list(found))}")
+        raise ContentError(f"{name} has no column {', '.join(missing)}; {there}")
     return {column: found[column] for column in wanted}
 
 

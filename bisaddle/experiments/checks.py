@@ -23,7 +23,7 @@ def content_of(path: Path, needed: str) -> bytes:
 
 def one_of(where: str, value: Any, allowed: Iterable[str]) -> str:
     if value not in (known := list(allowed)):
-        near = did_you_mean(value, known) if isinstance(value, str) else ""
+        near = did_you_mean(value, known)
         raise ExperimentError(
             f"{where} must be one of {', '.join(known)}, given {shortened(value)}; {near}".rstrip("; ")
         )
@@ -35,9 +35,8 @@ def only(where: str, table: dict[str, Any], allowed: Iterable[str]) -> None:
     known = list(allowed)
     for key in table:
         if key not in known:
-            raise ExperimentError(
-                f"{where}: unknown key {key!r}; {did_you_mean(key, known)}It may have {', '.join(known)}"
-            )
+            there = did_you_mean(key, known, f"it may have {', '.join(known)}")
+            raise ExperimentError(f"{where}: unknown key {key!r}; {there}")
 
 
 def table(where: str, value: Any, kind: str = "") -> dict[str, Any]:

@@ -109,8 +109,8 @@ def read(name_or_path: str | Path) -> Experiment:
     path, one = _place(_bundled().get(given, given))
     if path.suffix != ".toml" and not path.is_file():
         raise ExperimentError(
-            f"no experiment is called {given!r}; {did_you_mean(given, names())}There are {', '.join(names())}, "
-            "or give the path of a TOML file"
+            f"no experiment is called {given!r}; "
+            + did_you_mean(given, names(), f"there are {', '.join(names())}, or give the path of a TOML file")
         )
     found = checks.content_of(path, f"a TOML file is needed, or one of {', '.join(names())}")
     try:
