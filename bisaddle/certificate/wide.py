@@ -1,0 +1,32 @@
+"""Certificates in float64 of points in float32: the point is the same, its gap has more digits."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from bisaddle.devices import mesh_of
+from bisaddle.oracle.kernels import Kernels
+from bisaddle.problem import Point, Problem
+
+# bytes of data in float32 up to which a copy in float64 is held for certificates
+WIDE_BYTES = 2**26
+
+
+def widened(problem: Problem, point: Point, kernels: Kernels) -> Kernels:
+    """Kernels of the same problem in float64; those given if they are, jax_enable_x64 is off, or data are too large."""
+    has_float64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+    elsewhere = kernels.streamed or mesh_of(problem.data) is not None
+    if kernels.dtype == np.float64 or not has_float64 or elsewhere:
+        return kernels
+    if sum(leaf.nbytes for leaf in jax.tree.leaves(kernels.part.data)) > WIDE_BYTES:
+        return kernels
+    names = ("upper", "lower", "data", "derivatives")
+    return Kernels(replace(problem, **{name: _wide(getattr(problem, name)) for name in names}), _wide(point))
+
+
+def _wide(tree: Any) -> Any:
+    """Its float32 arrays in float64, with the same numbers."""
+    is_single = lambda leaf: getattr(leaf, "dtype", None) == np.float32
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) if is_single(leaf) else leaf, tree)
