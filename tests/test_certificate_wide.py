@@ -60,5 +60,5 @@ def test_a_run_stays_float32_and_says_what_it_can_reach(tol, status, recwarn):
     result = bs.solve(problem, point, tol=tol, max_steps=5000, progress=False)
     assert str(result.status) == status
     assert result.x.dtype == result.theta.dtype == np.float32
-    assert ("steps in float32 come no closer" in result.reason) == (status == "STALLED")
+    assert ("steps in float32 came no closer" in result.reason) == (status == "STALLED")
     np.testing.assert_allclose(result.gap, gap_in_numpy(problem, result.point), rtol=1e-9, atol=1e-15)

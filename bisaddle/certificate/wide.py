@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from bisaddle.devices import mesh_of
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.problem import Point, Problem
 
@@ -17,7 +16,7 @@ WIDE_BYTES = 2**26
 def widened(problem: Problem, point: Point, kernels: Kernels) -> Kernels:
     """Kernels of the same problem in float64; those given if they are, jax_enable_x64 is off, or data are too large."""
     has_float64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
-    elsewhere = kernels.streamed or mesh_of(problem.data) is not None
+    elsewhere = kernels.streamed or kernels.part.x.mesh is not None
     if kernels.dtype == np.float64 or not has_float64 or elsewhere:
         return kernels
     if sum(leaf.nbytes for leaf in jax.tree.leaves(kernels.part.data)) > WIDE_BYTES:

@@ -32,7 +32,7 @@ TURN = 10
 # steps of a host-driven run without a smaller gap of its own, after which it is asked whether there can be one
 STUCK = 200
 # the same in float32, where certificates are in float64: then it has met rounding
-COARSE = 5 * STUCK
+COARSE = 3 * STUCK
 # records with a gap of at most tol whose error bound forbids a certificate, after which it is not going to come
 IDLE = 20
 # factor on the score of the best record that counts as better
