@@ -46,6 +46,17 @@ def test_the_gap_of_a_float32_point_is_that_of_float64():
     assert certificate.error_bound < 1e-9
 
 
+def test_a_mu_g_that_rounding_the_data_has_missed_is_no_witness():
+    """Rounding matrices of order 1 takes about as much from a least curvature of 0.01."""
+    data = {"ridge": jnp.float32(0.01 * (1 - 1e-4))}
+    lower = lambda x, theta, data: 0.5 * data["ridge"] * theta @ theta - theta @ x
+    upper = lambda x, theta, y, data: 1e-3 * theta @ y
+    box = bs.sets.Box(-1.0, 1.0)
+    problem = bs.Problem(upper, lower, box, box, data, bs.Constants(mu_g=0.01))
+    certificate = bs.certify(problem, bs.Point(*(np.zeros(3, np.float32) for _ in range(3))))
+    assert certificate.lower_witness is None
+
+
 def test_large_data_are_not_copied(monkeypatch):
     problem, point = posed()
     monkeypatch.setattr(wide, "WIDE_BYTES", 0)

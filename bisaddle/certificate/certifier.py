@@ -218,8 +218,8 @@ def certify(
     require_concrete("certify", problem, point)
     check_problem_at(problem, point, feasible=False)  # how far outside a point is, the certificate says
     kernels = Kernels(problem, point) if chunks is None else StreamedKernels(problem, point, chunks)
-    kernels = widened(problem, point, kernels)
-    certifier = Certifier(problem, kernels, Gap.of(gap, problem))
+    certifier = Certifier(*widened(problem, point, kernels), Gap.of(gap, problem))
+    kernels = certifier.kernels
     with one_blas_thread():
         return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
 

@@ -11,18 +11,23 @@ from bisaddle.problem import Point, Problem
 
 # bytes of data in float32 up to which a copy in float64 is held for certificates
 WIDE_BYTES = 2**26
+# what rounding the data to float32 may take from mu_g, which was given for those before it
+SLACK = 1e-3
 
 
-def widened(problem: Problem, point: Point, kernels: Kernels) -> Kernels:
-    """Kernels of the same problem in float64; those given if they are, jax_enable_x64 is off, or data are too large."""
+def widened(problem: Problem, point: Point, kernels: Kernels) -> tuple[Problem, Kernels]:
+    """The problem in float64, with its kernels; as given if it is, jax_enable_x64 is off, or data are too large."""
     has_float64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
     elsewhere = kernels.streamed or kernels.part.x.mesh is not None
     if kernels.dtype == np.float64 or not has_float64 or elsewhere:
-        return kernels
+        return problem, kernels
     if sum(leaf.nbytes for leaf in jax.tree.leaves(kernels.part.data)) > WIDE_BYTES:
-        return kernels
-    names = ("upper", "lower", "data", "derivatives")
-    return Kernels(replace(problem, **{name: _wide(getattr(problem, name)) for name in names}), _wide(point))
+        return problem, kernels
+    names, known = ("upper", "lower", "data", "derivatives"), problem.constants
+    if known.mu_g is not None:
+        known = replace(known, mu_g=(1 - SLACK) * float(known.mu_g))
+    wide = replace(problem, constants=known, **{name: _wide(getattr(problem, name)) for name in names})
+    return wide, Kernels(wide, _wide(point))
 
 
 def _wide(tree: Any) -> Any:

@@ -218,7 +218,7 @@ def _solved(
             checkpoints.about(problem, method, starts, settings, "" if chunks is None else chunks.words())
         kernels, tol = kernels_of(problem, starts[0], chunks), settings.tol
         below = -np.inf if tol is None else tol
-        certifier = Certifier(problem, widened(problem, starts[0], kernels), settings.gap, below)
+        certifier = Certifier(*widened(problem, starts[0], kernels), settings.gap, below)
         runs, run_all = _runs(task._replace(problem=problem), kernels, certifier, bar, reader)
         if checkpoints is not None:
             checkpoints.restore(runs, snapshots or [])
