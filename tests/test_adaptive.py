@@ -64,6 +64,19 @@ def test_the_paper_s_experiments_are_certified_to_1e_8(divergence):
     assert check.gap + check.error_bound <= 1e-8 and check.violation <= 1e-12
 
 
+def test_y_is_solved_for_in_float32_however_large_f_y_is():
+    """Far out in the ball f_y is 1e13, and its rounding more than any y could leave: x got stuck there, y = (1, 0)."""
+
+    def mifflin1(x, y):
+        return -x[0] + 20 * y[1] * (x @ x - 1)
+
+    problem = bs.Problem(mifflin1, None, bs.sets.L2Ball(1e6), bs.sets.Simplex())
+    start = bs.Point(x=np.array([0.8, 0.6], np.float32), y=np.full(2, 0.5, np.float32))
+    result = bs.solve(problem, start, tol=1e-4, progress=False)
+    assert result.status is bs.Status.CERTIFIED
+    np.testing.assert_allclose(result.x, [1.0, 0.0], atol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["multitask", "logistic", "CB2 lifted", "QL", "generator, ball active"])
 def test_float32_is_certified_to_1e_4_and_stays_float32(name):
     """Float64 agrees with the gap."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
+from bisaddle.certificate import wide
 from bisaddle.certificate.noise import along_a_line, jitter, rounding_noise, sampled
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
@@ -215,7 +216,8 @@ def test_an_error_bound_that_cannot_shrink_ends_in_a_status():
 
 
 @pytest.mark.parametrize("name", ["logistic", "QL"])
-def test_a_tol_that_float32_cannot_deliver_is_told_soon_and_with_the_way_out(name):
+def test_a_tol_that_float32_cannot_deliver_is_told_soon_and_with_the_way_out(name, monkeypatch):
+    monkeypatch.setattr(wide, "WIDE_BYTES", -1)  # certificates in float32 too, as without jax_enable_x64
     problem, start, _ = PROBLEMS[name](0)
     single = jax.tree.map(lambda a: jnp.asarray(a).astype(jnp.float32), (problem, start))
     with pytest.warns(UserWarning, match="tol=1e-06 .*float32.*jax_enable_x64"):
@@ -223,6 +225,11 @@ def test_a_tol_that_float32_cannot_deliver_is_told_soon_and_with_the_way_out(nam
     assert result.status in (bs.Status.STALLED, bs.Status.ACCEPTABLE) and result.steps < 1000
     assert "jax_enable_x64" in result.reason and result.reason in str(result)
     assert result.certificate.error_bound > 1e-6
+    monkeypatch.undo()
+    with pytest.warns(UserWarning, match="float32"):
+        result = bs.solve(*single, tol=1e-6)
+    assert result.status is bs.Status.ACCEPTABLE and result.steps < 1000
+    assert "float64 arrays" in result.reason and result.certificate.error_bound < 1e-6 < result.gap
 
 
 def test_nan_in_the_data_is_named_with_its_place():

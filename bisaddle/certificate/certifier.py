@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 from bisaddle.certificate.bounds import Sensitivity, can_have_matrices, free_parts, sensitivity, worst_value
 from bisaddle.certificate.consistency import ENOUGH, mismatch
 from bisaddle.certificate.noise import Noise, along_a_line, rounding_noise
+from bisaddle.certificate.wide import widened
 from bisaddle.certificate.witnesses import Witness, lower_witness, upper_witness
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Kernels, Vector
@@ -217,7 +218,8 @@ def certify(
     require_concrete("certify", problem, point)
     check_problem_at(problem, point, feasible=False)  # how far outside a point is, the certificate says
     kernels = Kernels(problem, point) if chunks is None else StreamedKernels(problem, point, chunks)
-    certifier = Certifier(problem, kernels, Gap.of(gap, problem))
+    certifier = Certifier(*widened(problem, point, kernels), Gap.of(gap, problem))
+    kernels = certifier.kernels
     with one_blas_thread():
         return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
 
@@ -247,6 +249,7 @@ class Certifier:
     ) -> Certificate:
         """The certificate at flat vectors; below: in place of the certifier's own."""
         with np.errstate(all="ignore"):  # NaN and infinity are answers here
+            x, theta, y = (v.astype(self.kernels.dtype, copy=False) for v in (x, theta, y))
             solved = Implicit(self.kernels, x, theta, y, accuracy)
             below = self.below if below is None else below
             return self._certificate(solved, theta, self._sensitivity(solved), below)
@@ -261,6 +264,7 @@ class Certifier:
         with np.errstate(all="ignore"):
             # a residual moves theta and w by up to 1 / mu_g of itself
             accuracy = SHARE * tol * min(1.0, self.mu_g or 1.0)
+            x, theta, y, w = (v.astype(self.kernels.dtype, copy=False) for v in (x, theta, y, w))
             solved = Implicit(self.kernels, x, theta, y, accuracy, w)
             gap = self._x_gap(x, solved.Gx)[0] + self._y_gap(y, solved.upper.f_y)[0]
             if not gap <= tol:

@@ -12,6 +12,7 @@ import numpy as np
 from bisaddle.certificate.certifier import Certificate, Certifier
 from bisaddle.devices import Together
 from bisaddle.methods.base import Counts, HostMethod, Look, Method, NotStronglyConvex
+from bisaddle.oracle.kernels import Kernels
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import watch
 from bisaddle.run.checkpoint import Checkpoints
@@ -30,6 +31,8 @@ PATIENCE = 10
 TURN = 10
 # steps of a host-driven run without a smaller gap of its own, after which it is asked whether there can be one
 STUCK = 200
+# the same in float32, where certificates are in float64: then it has met rounding
+COARSE = 3 * STUCK
 # records with a gap of at most tol whose error bound forbids a certificate, after which it is not going to come
 IDLE = 20
 # factor on the score of the best record that counts as better
@@ -194,10 +197,17 @@ class HostRun(Run):
     kept: ClassVar[tuple[str, ...]] = (*Run.kept, "look", "best", "times", "tried")
 
     def __init__(
-        self, problem: Problem, method: HostMethod, start: Point, certifier: Certifier, bar: Progress, sparse: bool
+        self,
+        problem: Problem,
+        method: HostMethod,
+        start: Point,
+        kernels: Kernels,
+        certifier: Certifier,
+        bar: Progress,
+        sparse: bool,
     ):
         super().__init__(problem, method, certifier, bar)
-        self.kernels, self.sparse = certifier.kernels, sparse
+        self.kernels, self.sparse = kernels, sparse
         x, theta, y = self.kernels.flat(start)
         self.look = self.best = Look(0, x, theta, y, theta, np.inf, np.inf, np.nan, Counts())
         self.times = {0: 0.0}
@@ -264,6 +274,8 @@ class HostRun(Run):
         idle = self.k - self.best.k
         if tol is None or not self.sparse or idle == 0 or idle % STUCK:
             return None
+        if self.kernels.dtype != self.certifier.kernels.dtype:  # an error bound says nothing of how steps are rounded
+            return Status.STALLED if idle >= COARSE else None
         best = self.certifier.certificate(self.best.x, self.best.theta, self.best.y)
         return Status.STALLED if best.error_bound > tol else None
 

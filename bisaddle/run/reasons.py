@@ -7,6 +7,7 @@ from jaxtyping import PyTree
 from bisaddle.certificate.certifier import Certificate, Certifier
 from bisaddle.problem import Point, Problem
 from bisaddle.run.result import Status
+from bisaddle.trees import dtype_of
 
 
 def reason(status: Status, problem: Problem, certifier: Certifier, point: Point, certificate: Certificate) -> str:
@@ -15,9 +16,10 @@ def reason(status: Status, problem: Problem, certifier: Certifier, point: Point,
         return _without_numbers(problem.data) or _not_finite(certifier, point)
     if status in (Status.NOT_CONCAVE, Status.NOT_STRONGLY_CONVEX, Status.WRONG_DERIVATIVES):
         return certificate.refutation
-    # an acceptable point may be where a run stalled: then its error bound is what forbids more
-    if status is Status.STALLED or (status is Status.ACCEPTABLE and 2 * certificate.error_bound > certifier.below):
-        return _reachable(certifier, certificate)
+    # an acceptable point may be where a run stalled: then its error bound, or float32, is what forbids more
+    forbidden = 2 * certificate.error_bound > certifier.below or dtype_of(point.x) != certifier.kernels.dtype
+    if status is Status.STALLED or (status is Status.ACCEPTABLE and forbidden):
+        return _reachable(certifier, point, certificate)
     return ""
 
 
@@ -50,8 +52,10 @@ def _not_finite(certifier: Certifier, point: Point) -> str:
     return f"{', '.join(wrong)} is not finite at result.point" if wrong else ""
 
 
-def _reachable(certifier: Certifier, certificate: Certificate) -> str:
+def _reachable(certifier: Certifier, point: Point, certificate: Certificate) -> str:
     kernels = certifier.kernels
+    if dtype_of(point.x) != kernels.dtype:
+        return f"steps in {dtype_of(point.x)} came no closer than a gap of {certificate.gap:.1e}: give float64 arrays"
     what = [f"the error bound is {certificate.error_bound:.1e}, and no smaller tol can be certified"]
     if kernels.dtype == np.float32:
         what.append('the point is float32: call jax.config.update("jax_enable_x64", True) and give float64 arrays')

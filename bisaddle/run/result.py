@@ -27,7 +27,7 @@ class Status(Enum):
     MAX_STEPS = "max_steps was reached before the gap met tol; raise it, change the step sizes, or accept the gap."
     MAX_SECONDS = "max_seconds was reached before the gap met tol; raise it, or go on from result.last."
     STALLED = (
-        "the error bound of the gap stays above tol, so that more steps would not help; use float64, scale the "
+        "rounding keeps the gap or its error bound above tol, and more steps would not help; use float64, scale the "
         "problem, add a ridge term to g, or raise tol."
     )
     NOT_STRONGLY_CONVEX = (

@@ -14,9 +14,11 @@ import numpy as np
 
 from bisaddle.certificate.certifier import Certifier, Gap
 from bisaddle.certificate.scale import gradient_scale
+from bisaddle.certificate.wide import widened
 from bisaddle.devices import Together
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
+from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.validate import as_number, check_key, is_whole, require_concrete, require_whole
 from bisaddle.problem import Point, Problem, described
 from bisaddle.programs import OutOfTime, Watch, on_device, one_blas_thread, watched
@@ -216,8 +218,8 @@ def _solved(
             checkpoints.about(problem, method, starts, settings, "" if chunks is None else chunks.words())
         kernels, tol = kernels_of(problem, starts[0], chunks), settings.tol
         below = -np.inf if tol is None else tol
-        certifier = Certifier(problem, kernels, settings.gap, below)
-        runs, run_all = _runs(task._replace(problem=problem), certifier, bar, reader)
+        certifier = Certifier(*widened(problem, starts[0], kernels), settings.gap, below)
+        runs, run_all = _runs(task._replace(problem=problem), kernels, certifier, bar, reader)
         if checkpoints is not None:
             checkpoints.restore(runs, snapshots or [])
         # from here on there is something to give back; several processes look at the clock between steps only
@@ -261,12 +263,12 @@ def _lost_processes(together: Together | None, checkpoints: Checkpoints | None) 
 
 
 def _runs(
-    task: Task, certifier: Certifier, bar: Progress, reader: Reader | None
+    task: Task, kernels: Kernels, certifier: Certifier, bar: Progress, reader: Reader | None
 ) -> tuple[Sequence[Any], Callable[[Sequence[Any], Limits, Checkpoints | None], None]]:
     """A run from every start, and what takes them all to their ends."""
     problem, method, starts, settings, _ = task
     if isinstance(method, HostMethod):
-        return [HostRun(problem, method, point, certifier, bar, settings.sparse) for point in starts], run_hosts
+        return [HostRun(problem, method, p, kernels, certifier, bar, settings.sparse) for p in starts], run_hosts
     return [BlockRun(problem, method, point, certifier, bar) for point in starts], partial(run_blocks, reader=reader)
 
 

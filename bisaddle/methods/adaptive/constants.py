@@ -66,6 +66,7 @@ FIRST_RESIDUAL = 1e-2  # of theta and, relative to f_theta, of w at the start, t
 LANCZOS_PRODUCTS = 32  # spent on an estimate of mu_g
 ROUNDING = 50  # in units of rounding, the smallest residual of theta that is asked for
 RELATIVE_ROUNDING = 2  # the same of y and w, relative to the gradients of f that they are solved for
+Y_FAR = 0.01  # the same of y, relative to the largest one that there can be
 Y_SHARE = 0.1  # residual of y relative to that of theta: y is cheaper, as it needs no product with the Hessian
 NEWTON_STEPS = 200  # far from theta*, an exponential falls by a factor of e in a step
 DOUBT = 3  # steps of Newton's method after which a guess is compared with the last theta; a good one needs fewer

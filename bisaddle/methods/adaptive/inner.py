@@ -154,9 +154,7 @@ class Solver:
         if not f_known:
             upper = kernels.upper(x, theta, warm.y)
             self.cost.gradients += 1
-        y, upper, L_y = self.ascend(
-            x, theta, warm, upper, y0, mu, max(residuals.y, const.RELATIVE_ROUNDING * kernels.eps * norm(upper.f_y))
-        )
+        y, upper, L_y = self.ascend(x, theta, warm, upper, y0, mu, self._y_target(residuals.y, upper.f_y, mu))
         w, Gx, value = warm.w, upper.f_x, upper.value
         if kernels.has_lower:
             w = w if recall is None else recall.w_at(x, y)
@@ -227,6 +225,13 @@ class Solver:
         self.cost.cross_products += 1
         self.inverse.after(solved.products)
         return solved
+
+    def _y_target(self, asked: float, f_y: Vector, mu: float) -> float:
+        """The residual that y may leave. No y of Y leaves more than mu times its diameter, however large f_y is."""
+        rounding = const.RELATIVE_ROUNDING * self.kernels.eps * norm(f_y)
+        if rounding <= asked or self.kernels.y_set is None:
+            return asked
+        return max(asked, min(rounding, const.Y_FAR * mu * self.kernels.y_set.diameter()))
 
     def ascend(
         self, x: Vector, theta: Vector, warm: Inner, upper: Upper, y0: Vector, mu: float, target: float
