@@ -43,7 +43,8 @@ def test_every_extra_that_a_message_names_is_there():
     named = set()
     for path in (ROOT / "bisaddle").rglob("*.py"):
         named |= set(re.findall(r"bisaddle\[(\w+)\]", path.read_text(encoding="utf-8")))
-    assert named == {"cli", "plot", "sklearn", "data", "parquet", "orbax"} and named <= set(PROJECT["optional-dependencies"])
+    assert named == {"cli", "plot", "sklearn", "data", "parquet", "orbax"}
+    assert named <= set(PROJECT["optional-dependencies"])
 
 
 def test_the_core_needs_no_extra_and_each_extra_is_pinned():

@@ -1,4 +1,4 @@
-"""Arrays on several devices and hosts, kept in a folder without being gathered: orbax writes each process's own part."""
+"""Arrays on several devices and hosts, kept in a folder and never gathered: orbax writes each process's own part."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.devices import Together
+from bisaddle.devices import Together, content_sums
 
-# what the folder says of itself, beside orbax's own files
-NAMES = "bisaddle_names"
+# what the folder says of itself, beside orbax's own files: of each array its name and its sums, since orbax finds no
+# damage to the numbers
+SUMS = "bisaddle_sums"
 
 
 def save(folder: str | os.PathLike, tree: PyTree) -> None:
@@ -29,7 +30,8 @@ def save(folder: str | os.PathLike, tree: PyTree) -> None:
     if refused if together is None else together.any(refused)[0]:
         raise ValueError(f"{folder} is there already; remove it, or use another name")
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
-        writer.save(folder, args=ocp.args.StandardSave(_numbered(stand_for)), custom_metadata={NAMES: names})
+        sums = [[name, content_sums(leaf)] for name, leaf in zip(names, stand_for, strict=True)]
+        writer.save(folder, args=ocp.args.StandardSave(_numbered(stand_for)), custom_metadata={SUMS: sums})
 
 
 def restore(folder: str | os.PathLike, like: PyTree) -> PyTree:
@@ -43,13 +45,17 @@ def restore(folder: str | os.PathLike, like: PyTree) -> PyTree:
     folder = _folder(folder)
     names, leaves = _named(like)
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as reader:
-        _check(folder, reader, names, [_shaped(leaf) for leaf in leaves])
-        wanted = [_wanted(leaf) for leaf in leaves]
+        sums = _checked(folder, reader, names, [_shaped(leaf) for leaf in leaves])
+        wanted = _numbered([_wanted(leaf) for leaf in leaves])
         try:
-            found = reader.restore(folder, args=ocp.args.StandardRestore(_numbered(wanted)))
-        except (ValueError, OSError, KeyError) as error:
+            found = reader.restore(folder, args=ocp.args.StandardRestore(wanted))
+        except Exception as error:  # tensorstore knows no other kind
             raise ValueError(f"{folder} is damaged: {error}") from error
-    placed = [_placed(found[key], leaf) for key, leaf in zip(_numbered(leaves), leaves, strict=True)]
+    found = [found[key] for key in wanted]
+    for name, leaf, kept in zip(names, found, sums, strict=True):
+        if content_sums(leaf) != kept:
+            raise ValueError(f"{folder} is damaged: {name} does not have the numbers that were saved")
+    placed = [_placed(one, leaf) for one, leaf in zip(found, leaves, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(like), placed)
 
 
@@ -90,13 +96,16 @@ def _is_spread(leaf: Any) -> bool:
 
 
 def _as_kept(name: str, leaf: Any) -> Any:
-    if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
+    if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float):
         raise ValueError(f"{name} must be an array, given {type(leaf).__name__}")
     if isinstance(leaf, jax.core.Tracer):
         raise ValueError(f"{name} is traced; call bs.parallel.save outside of jit, vmap and grad")
     if isinstance(leaf, jax.Array) and _is_key(leaf):
         leaf = jax.random.key_data(leaf)
-    return leaf if _is_spread(leaf) else np.asarray(leaf)
+    leaf = leaf if _is_spread(leaf) else np.asarray(leaf)
+    if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (np.bool_, np.integer, np.floating)):
+        raise ValueError(f"{name} must be an array of real numbers, given {leaf.dtype}")
+    return leaf
 
 
 def _shaped(leaf: Any) -> tuple[tuple[int, ...], str]:
@@ -108,13 +117,13 @@ def _shaped(leaf: Any) -> tuple[tuple[int, ...], str]:
     return tuple(leaf.shape), str(np.dtype(leaf.dtype))
 
 
-def _check(folder: Path, reader: Any, names: list[str], shapes: list[tuple[tuple[int, ...], str]]) -> None:
-    """ValueError unless the folder is one of `save`'s and holds such arrays."""
+def _checked(folder: Path, reader: Any, names: list[str], shapes: list[tuple[tuple[int, ...], str]]) -> list[str]:
+    """The sums of the arrays; ValueError unless the folder is one of `save`'s and holds such arrays."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder; give one that bs.parallel.save has written")
     try:
         told = reader.metadata(folder)
-        kept = told.custom_metadata[NAMES]
+        kept, sums = map(list, zip(*told.custom_metadata[SUMS], strict=True))
         held = {key: (tuple(one.shape), str(np.dtype(one.dtype))) for key, one in told.item_metadata.tree.items()}
     except (ValueError, OSError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder} is not whole, or nothing that bs.parallel.save has written: {error}") from error
@@ -125,6 +134,7 @@ def _check(folder: Path, reader: Any, names: list[str], shapes: list[tuple[tuple
         if held.get(key) != shape:
             words = "nothing" if key not in held else "{1} of shape {0}".format(*held[key])
             raise ValueError(f"{folder} does not fit `like`: {name} is {words}, not {shape[1]} of shape {shape[0]}")
+    return sums
 
 
 def _wanted(leaf: Any) -> Any:
