@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 from bisaddle.devices import Together, content_sums
@@ -92,13 +93,20 @@ def _is_key(leaf: Any) -> bool:
 def _is_spread(leaf: Any) -> bool:
     """Whether orbax is to place it: what one of several processes has by itself, all have, and the first writes."""
     sharding = getattr(leaf, "sharding", None)
-    return sharding is not None and (jax.process_count() == 1 or not sharding.is_fully_addressable)
+    if sharding is None or not _is_tied(leaf):
+        return False
+    return jax.process_count() == 1 or not sharding.is_fully_addressable
+
+
+def _is_tied(leaf: Any) -> bool:
+    """Whether it was put where it is: other arrays, such as the number of the step, go wherever they are needed."""
+    return getattr(leaf, "committed", True)
 
 
 def _as_kept(name: str, leaf: Any) -> Any:
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float):
         raise ValueError(f"{name} must be an array, given {type(leaf).__name__}")
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, Tracer):
         raise ValueError(f"{name} is traced; call bs.parallel.save outside of jit, vmap and grad")
     if isinstance(leaf, jax.Array) and _is_key(leaf):
         leaf = jax.random.key_data(leaf)
@@ -139,10 +147,9 @@ def _checked(folder: Path, reader: Any, names: list[str], shapes: list[tuple[tup
 
 def _wanted(leaf: Any) -> Any:
     shape, dtype = _shaped(leaf)
-    if not _is_spread(leaf):
-        return np.empty(shape, dtype)
-    sharding = jax.eval_shape(jax.random.key_data, leaf).sharding if _is_key(leaf) else leaf.sharding
-    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+    if _is_spread(leaf) and not _is_key(leaf):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=leaf.sharding)
+    return np.empty(shape, dtype)
 
 
 def _placed(found: Any, leaf: Any) -> Any:
@@ -151,4 +158,6 @@ def _placed(found: Any, leaf: Any) -> Any:
         return found
     if _is_key(leaf):
         found = jax.random.wrap_key_data(found, impl=jax.random.key_impl(leaf))
-    return found if _is_spread(leaf) and not _is_key(leaf) else jax.device_put(found, sharding)
+    elif _is_spread(leaf):
+        return found
+    return jax.device_put(found, sharding if _is_tied(leaf) else None)
