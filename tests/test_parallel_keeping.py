@@ -34,6 +34,7 @@ def test_a_state_is_restored_on_other_processes_and_devices(saved, restored, tmp
     folder = str(tmp_path / "state")
     first, *others = on(*saved, folder=folder, begun=False)
     assert all(other == first for other in others)
+    assert len(list((tmp_path / "state").glob("ocdbt.process_*"))) == saved[0]  # each has written its own part
     for found in on(*restored, folder=folder, begun=True):
         assert found["kept"] == first["kept"]
         np.testing.assert_allclose(found["after"], first["after"], rtol=1e-12, atol=1e-14)
