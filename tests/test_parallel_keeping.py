@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
+from bisaddle.devices import _sums
 from tests.parallel_start import answer, together, worker
 
 NEEDED = 'orbax is not here: pip install -c constraints.txt -e ".[orbax]"'
@@ -97,6 +98,11 @@ def test_damage_never_changes_a_digit(tmp_path):
                 refused += 1
         path.write_bytes(content)
     assert refused >= 4
+
+
+def test_the_sums_of_a_large_array_take_no_copy_of_it():
+    array = jnp.ones((200, 500))
+    assert _sums.lower(array).compile().memory_analysis().temp_size_in_bytes < array.nbytes / 10
 
 
 def test_without_the_extra_the_message_names_it(monkeypatch, tmp_path):
