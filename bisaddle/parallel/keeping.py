@@ -1,6 +1,7 @@
 """Arrays on several devices and hosts, kept in a folder and never gathered: orbax writes each process's own part."""
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,9 @@ def restore(folder: str | os.PathLike, like: PyTree) -> PyTree:
 
 def _orbax() -> Any:
     try:
-        import orbax.checkpoint as ocp
+        return import_module("orbax.checkpoint")  # by its name: type checkers need not have it
     except ImportError as error:
         raise ImportError('bs.parallel.save and restore need orbax; use pip install "bisaddle[orbax]"') from error
-    return ocp
 
 
 def _folder(given: str | os.PathLike) -> Path:
