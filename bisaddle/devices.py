@@ -162,10 +162,13 @@ def _sums(array: Array) -> Array:
         h = (words ^ (place * np.uint32(0x9E3779B9) + np.uint32(seed))) * np.uint32(0x85EBCA6B)
         h = (h ^ (h >> 13)) * np.uint32(0xC2B2AE35)
         h = ((h ^ (h >> 16)) + place) * np.uint32(0x27D4EB2F)
-        return jnp.sum(h ^ (h >> 15), dtype=jnp.uint32)
+        return h ^ (h >> 15)
 
-    # sums of whole numbers do not depend on their order
-    return jnp.stack([mixed(seed) for seed in (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)])
+    # Sums of whole numbers do not depend on their order. One reduction for all four: XLA then makes no copy of the
+    # array, where four sums would take four.
+    four = tuple(mixed(seed) for seed in (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344))
+    add = lambda some, more: tuple(map(jnp.add, some, more))
+    return jnp.stack(jax.lax.reduce(four, (np.uint32(0),) * 4, add, tuple(range(words.ndim))))
 
 
 @cache

@@ -36,10 +36,8 @@ def free_port():
 def together(processes, devices, **order):
     """The answers of so many processes, each with so many devices, that run together."""
     address = f"127.0.0.1:{free_port()}"
-    started = [
-        worker({"do": "process", "devices": devices, "join": [address, processes, i], **order})
-        for i in range(processes)
-    ]
+    order = {"do": "process", "devices": devices, **order}
+    started = [worker({**order, "join": [address, processes, i]}) for i in range(processes)]
     try:
         return [answer(process) for process in started]
     finally:

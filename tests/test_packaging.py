@@ -43,7 +43,8 @@ def test_every_extra_that_a_message_names_is_there():
     named = set()
     for path in (ROOT / "bisaddle").rglob("*.py"):
         named |= set(re.findall(r"bisaddle\[(\w+)\]", path.read_text(encoding="utf-8")))
-    assert named == {"cli", "plot", "sklearn", "data", "parquet"} and named <= set(PROJECT["optional-dependencies"])
+    assert named == {"cli", "plot", "sklearn", "data", "parquet", "orbax"}
+    assert named <= set(PROJECT["optional-dependencies"])
 
 
 def test_the_core_needs_no_extra_and_each_extra_is_pinned():
@@ -56,7 +57,7 @@ def test_the_core_needs_no_extra_and_each_extra_is_pinned():
         assert name == "core" or not core & {normal(line) for line in lines}
 
 
-@pytest.mark.parametrize("missing", ["click", "rich", "matplotlib", "sklearn", "pooch", "pandas"])
+@pytest.mark.parametrize("missing", ["click", "rich", "matplotlib", "sklearn", "pooch", "pandas", "orbax"])
 def test_the_library_loads_without_an_extra(missing, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
     for name in bs.__all__:

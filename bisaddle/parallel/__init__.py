@@ -9,6 +9,7 @@ Computation follows the data, and no array of the data is ever gathered. See doc
 
 from bisaddle.devices import Order as Order, total as total
 from bisaddle.parallel.joining import initialize as initialize
+from bisaddle.parallel.keeping import restore as restore, save as save
 from bisaddle.parallel.splitting import (
     gather as gather,
     load as load,
