@@ -342,3 +342,13 @@ def test_bad_arguments_are_refused(build, message):
 )
 def test_a_misfit_is_named(convex_set, message):
     assert message in convex_set.misfit(jnp.ones(4))
+
+
+def test_an_intersection_is_found_from_everywhere():
+    """A Newton step along a direction without curvature once led so far away that no round came back."""
+    simplex = sets.Simplex(0.765475)
+    both = sets.Intersection([sets.Box(0.0, 1.25), simplex])  # all of the simplex is in the box
+    away = -np.abs(np.random.default_rng(0).normal(size=(400, 2)))
+    for scale in (10.0, 100.0):
+        v = jnp.asarray(scale * away)
+        np.testing.assert_allclose(jax.vmap(both.project)(v), jax.vmap(simplex.project)(v), atol=1e-8)

@@ -196,19 +196,24 @@ def _norm(a: Array) -> Array:
 def _conjugate_gradients(apply, right: Array, most: int) -> Array:
     """x with apply(x) = right, apply positive semidefinite, to the accuracy that `most` steps give."""
 
+    eps = jnp.finfo(right.dtype).eps
+
     def step(carry):
-        x, r, p, squared, count = carry
+        x, r, p, squared, count, steepest, _ = carry
         q = apply(p)
-        bend = jnp.vdot(p, q)
-        alpha = jnp.where(bend > 0, squared / jnp.where(bend > 0, bend, 1), 0)
+        bend, length = jnp.vdot(p, q), jnp.vdot(p, p)
+        steepest = jnp.maximum(steepest, bend / jnp.where(length > 0, length, 1))
+        # a direction without curvature but for rounding: all that is left of the right side is rounding too, and a step
+        # along it would have any length
+        sound = bend > eps * steepest * length
+        alpha = jnp.where(sound, squared / jnp.where(sound, bend, 1), 0)
         x, r = x + alpha * p, r - alpha * q
         new = jnp.vdot(r, r)
-        return x, r, r + new / jnp.where(squared > 0, squared, 1) * p, new, count + 1
+        return x, r, r + new / jnp.where(squared > 0, squared, 1) * p, new, count + 1, steepest, sound
 
     start = jnp.vdot(right, right)
-    enough = jnp.finfo(right.dtype).eps ** 2 * start
-    carry = (jnp.zeros_like(right), right, right, start, 0)
-    return lax.while_loop(lambda c: (c[3] > enough) & (c[4] < most), step, carry)[0]
+    carry = (jnp.zeros_like(right), right, right, start, 0, jnp.zeros_like(start), start > 0)
+    return lax.while_loop(lambda c: c[6] & (c[3] > eps**2 * start) & (c[4] < most), step, carry)[0]
 
 
 def _differentiable(function, v: Array, parts: int) -> bool:

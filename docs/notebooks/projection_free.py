@@ -52,7 +52,7 @@ start = bs.Point(x=np.zeros((rows, columns)), y=np.full(3, 1 / 3))
 
 # %%
 steps = bs.StepSizes(gamma=lambda k: 2 / (k + 2), sigma=0.5, mu=0.0)
-free = bs.solve(problem, start, bs.methods.OneSidedProjectionFree(steps), tol=1e-2, max_steps=2000, every=5)
+free = bs.solve(problem, start, bs.methods.OneSidedProjectionFree(steps), tol=1e-2, max_steps=2000, every=25)
 adaptive = bs.solve(problem, start, tol=1e-2)
 for result in (free, adaptive):
     trace = result.trace
