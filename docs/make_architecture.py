@@ -104,6 +104,7 @@ WALKS = {
             "methods/adaptive/inverse.py",
             "oracle/spectra.py",
             "oracle/depends.py",
+            "certificate/wide.py",
             "certificate/noise.py",
             "certificate/consistency.py",
             "certificate/witnesses.py",
@@ -115,7 +116,7 @@ WALKS = {
         ),
     ),
     "`bs.certify(problem, point)`": Walk(
-        "", CERTIFY, ("problem.py", "devices.py", "trees.py", "sets/", "oracle/depends.py")
+        "", CERTIFY, ("problem.py", "devices.py", "trees.py", "sets/", "oracle/depends.py", "certificate/wide.py")
     ),
     "`bisaddle reproduce --quick`": Walk(
         "",
