@@ -372,3 +372,16 @@ def test_one_flat_direction_among_many_is_not_looked_past(extra):
     certificate = bs.certify(problem, bs.Point(jnp.zeros(3), jnp.zeros(200)))
     assert certificate.within(1e-6) == extra
     assert not certificate.error_is_bound
+
+
+def test_a_corner_is_degenerate_beside_a_small_gradient_in_another_part():
+    """lam = 1 holds x free whatever the size of its own gradient, which pushes it against its bound."""
+
+    def upper(x, y):
+        return y[0] * (1 + (1 - x["lam"]) * jnp.sum(x["x"]) - 1e-4 * x["lam"]) + y[1] * (0.1 * jnp.sum(x["x"] ** 2) - 5)
+
+    x_set = bs.sets.Product({"lam": bs.sets.Box(0.0, 1.0), "x": bs.sets.Box(-1.0, 1.0)})
+    problem = bs.Problem(upper, x_set=x_set, y_set=bs.sets.Simplex())
+    point = bs.Point(x={"lam": np.array(1.0), "x": np.zeros(3)}, y=np.array([1.0, 0.0]))
+    certificate = bs.certify(problem, point)
+    assert certificate.gap == 0 and certificate.free_parts == ("['x']",)

@@ -188,18 +188,19 @@ def free_parts(kernels: Kernels, x: Vector, theta: Vector, y: Vector, Gx: Vector
     parts = kernels.x.named_slices
     norms = lambda Gx: np.array([norm(Gx[place]) for _, place in parts])
     sizes = norms(Gx)
-    small = sizes <= NOTHING**0.5
+    if not np.any(sizes <= NOTHING**0.5):  # none can be free, and that is known without another solve
+        return ()
+    amidst_x, amidst_y = _amidst(kernels.x_set, x), _amidst(kernels.y_set, y)
+    usual = norms(Implicit(kernels, amidst_x, theta, amidst_y).Gx)
+    small = (usual > 0) & (sizes <= NOTHING * usual)
     if not np.any(small):
         return ()
     # the other x differs in the parts without a gradient only: what holds those in place stays
-    amidst_x, amidst_y = _amidst(kernels.x_set, x), _amidst(kernels.y_set, y)
     other = x.copy()
     for (_, place), is_small in zip(parts, small, strict=True):
         if is_small:
             other[place] = amidst_x[place]
-    elsewhere = norms(Implicit(kernels, other, theta, y).Gx)
-    usual = norms(Implicit(kernels, amidst_x, theta, amidst_y).Gx)
-    free = (usual > 0) & (sizes <= NOTHING * usual) & (elsewhere <= NOTHING * usual)
+    free = small & (norms(Implicit(kernels, other, theta, y).Gx) <= NOTHING * usual)
     # in a corner with a face of its own y stays when x moves a little; on the surface of a ball, say, the y gap rises
     stays = lambda place: _y_stays(kernels, x, theta, y, place, amidst_x)
     return tuple(name or "x" for (name, place), is_free in zip(parts, free, strict=True) if is_free and stays(place))
