@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import bisaddle as bs
+from bisaddle.lazy import declared
 from bisaddle.methods.base import public_methods
 
 FOLDER = Path(__file__).with_name("api")
@@ -34,7 +35,9 @@ PARTS = ("default", "refusal", "check", "init", "first", "step", "counts")
 
 def public(module) -> list[str]:
     """The names that a package hands on (`import X as X`), or that a module defines, if they say what they are."""
-    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    source = Path(module.__file__)
+    stub = source.with_suffix(".pyi")
+    tree = ast.parse((stub if stub.exists() else source).read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names = {alias.name for node in imports for alias in node.names if alias.name == alias.asname}
     names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
@@ -47,7 +50,7 @@ def _is_told(value) -> bool:
 
 def modules() -> list[str]:
     """The modules that are reached as bs.NAME."""
-    return list(bs._MODULES)
+    return [name for name, module in declared("bisaddle").items() if module == f"bisaddle.{name}"]
 
 
 def entry(path: str, **options) -> list[str]:
@@ -96,21 +99,11 @@ def _paths(path: str, module) -> list[str]:
     if names := public(module):
         return [f"{path}.{name}" for name in names]
     found = []
-    for inner in dir(module):
+    for inner in sorted(module.__all__):
         application = getattr(module, inner)
-        if inspect.ismodule(application) and application.__name__ in _handed_on(module):
-            makes = lambda name, a=application: "Problem" in str(inspect.signature(getattr(a, name)).return_annotation)
-            found += [f"{path}.{inner}.{name}" for name in public(application) if makes(name)]
+        makes = lambda name, a=application: "Problem" in str(inspect.signature(getattr(a, name)).return_annotation)
+        found += [f"{path}.{inner}.{name}" for name in public(application) if makes(name)]
     return found
-
-
-def _handed_on(package) -> set[str]:
-    """The modules that a package hands on, whichever others have been loaded."""
-    tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {
-        f"{package.__name__}.{alias.name}" for node in imports for alias in node.names if alias.name == alias.asname
-    }
 
 
 def pages() -> dict[str, str]:

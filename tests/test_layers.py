@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import bisaddle
-
 ROOT = Path(__file__).parents[1] / "bisaddle"
 LINE = "sets -> problem -> oracle -> schedules, theory, methods -> certificate -> run -> report"
 
@@ -188,21 +186,20 @@ def test_a_stray_import_is_caught(tmp_path):
     assert not _within("methods", ALLOWED["certificate"])
 
 
-def test_the_package_gives_lazily_the_names_that_it_declares():
-    tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
-    declared = {
-        alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bisaddle")
-        for alias in node.names
-    }
-    home = {name: module for module, names in bisaddle._NAMES.items() for name in names}
-    assert {*bisaddle._MODULES, *home} == set(declared) - {"lazy"}
-    for name, module in home.items():
-        assert declared[name] == f"bisaddle.{module}.{name}" and name in dir(bisaddle)
-        assert getattr(bisaddle, name) is getattr(importlib.import_module(f"bisaddle.{module}"), name)
+@pytest.mark.parametrize("stub", [path.relative_to(ROOT.parent) for path in sorted(ROOT.rglob("*.pyi"))], ids=str)
+def test_a_package_gives_lazily_the_names_that_it_declares(stub):
+    package = ".".join(stub.parent.parts)
+    module = importlib.import_module(package)
+    listed = ast.parse((ROOT.parent / stub).read_text(encoding="utf-8")).body
+    imports = [node for node in listed if isinstance(node, ast.ImportFrom)]
+    names = {alias.name: node.module for node in imports for alias in node.names if alias.asname == alias.name}
+    assert set(module.__all__) == set(names) <= set(dir(module))
+    for name, home in names.items():
+        here = f"{package}.{name}"
+        expected = importlib.import_module(here) if home == package else getattr(importlib.import_module(home), name)
+        assert getattr(module, name) is expected
     with pytest.raises(AttributeError, match="no attribute 'solver'"):
-        _ = bisaddle.solver
+        _ = module.solver
 
 
 def test_help_and_completion_do_not_import_jax():

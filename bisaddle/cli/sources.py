@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bisaddle import methods as methods_package
+from bisaddle.lazy import declared
 from bisaddle.methods import about as common
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +22,8 @@ class Told(NamedTuple):
 
 def methods() -> dict[str, Told]:
     """The methods of bs.methods, in the order of bs.methods.table()."""
-    places = {name: ROOT / "methods" / module for module, names in methods_package._NAMES.items() for name in names}
+    modules = declared("bisaddle.methods").items()
+    places = {name: ROOT / "methods" / module.rpartition(".")[2] for name, module in modules}
     found = [(common.place(told.name, told.about), told) for told in _told(places) if told.about is not None]
     return {told.name: told for _, told in sorted(found)}
 
