@@ -67,13 +67,13 @@ class Audit:
         return self.x_gap + self.y_gap
 
     @property
-    def violation(self) -> float:
-        return float(np.maximum(self.x_violation, self.y_violation))
-
-    @property
     def sound(self) -> bool:
         """Whether nothing contradicts what a gap rests on: g strongly convex, f concave in y."""
         return self.strongly_convex and self.mu_g_holds and self.concave
+
+    @property
+    def violation(self) -> float:
+        return float(np.maximum(self.x_violation, self.y_violation))
 
     def agrees_within(self, tol: float) -> bool:
         """Whether the audit itself would certify the point at this tolerance, all its doubts included."""

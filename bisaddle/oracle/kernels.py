@@ -164,11 +164,13 @@ class Kernels:
         enough: a right side this short is left alone. inverse: a preconditioner, a matrix for each of the blocks of
         theta. limit: products at most; -1 leaves out that of the start too. cross: g_theta_x w as well.
         """
-        size = theta.size
-        limit = MOST_PRODUCTS * size if limit is None else limit
-        numbers = (target, relative, enough, limit, start is not None, right is None, cross)
-        nothing = np.zeros_like(theta)
+        limit = MOST_PRODUCTS * theta.size if limit is None else limit
+        return self._solved(x, theta, right, start, (target, relative, enough, limit), inverse, cross)
+
+    def _solved(self, x: Vector, theta: Vector, right, start, goals: tuple, inverse, cross: bool) -> Solve:
+        size, nothing = theta.size, np.zeros_like(theta)
         begin, given = nothing if start is None else start, nothing if right is None else right
+        numbers = (*goals, start is not None, right is None, cross)
         packed = np.concatenate([x, theta, begin, given, np.array(numbers, self.dtype)])
         found = self._lower(packed, self.identity if inverse is None else inverse)
         if not isinstance(found, tuple):  # all in one
@@ -297,9 +299,8 @@ def _lower(part: _Part, packed: Array, inverse: Array) -> Array | tuple[Array, .
 
     def unfinished(carry):
         _, r, _, _, _, count, sound = carry
-        return (
-            ((count < 0) | ((jnp.sqrt(r @ r) > target) & ((length > enough) | (is_warm > 0)))) & (count < limit) & sound
-        )
+        far = (jnp.sqrt(r @ r) > target) & ((length > enough) | (is_warm > 0))
+        return ((count < 0) | far) & (count < limit) & sound
 
     def one(carry):
         w, r, p, square, least, count, _ = carry
@@ -307,8 +308,7 @@ def _lower(part: _Part, packed: Array, inverse: Array) -> Array | tuple[Array, .
         first = count < 0  # p is the start: only the residual is wanted
         curvature = p @ Hp
         sound = first | (curvature > 0)  # or g is not convex here, or nothing is left but rounding
-        step = jnp.where(sound, square / jnp.where(sound & ~first, curvature, 1), 0)
-        step = jnp.where(first, 1, step)
+        step = jnp.where(first, 1, jnp.where(sound, square / jnp.where(sound & ~first, curvature, 1), 0))
         w, r = jnp.where(first, w, w + step * p), r - step * Hp
         z = preconditioned(r)
         new = r @ z

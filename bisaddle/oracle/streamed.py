@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from bisaddle import oracle
 from bisaddle.oracle import kernels as compiled
-from bisaddle.oracle.kernels import MOST_PRODUCTS, Kernels, Products, Solve, Vector, power_passes
+from bisaddle.oracle.kernels import Kernels, Products, Solve, Vector, power_passes
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import Program
 from bisaddle.streams.chunks import Chunks
@@ -74,26 +74,13 @@ class StreamedKernels(Kernels):
             lengths, pair = np.sqrt(squares), pair / np.where(squares > 0, squares, 1)[:, None]
         return float(lengths[0]), float(lengths[1])
 
-    def solve(
-        self,
-        x: Vector,
-        theta: Vector,
-        right: Vector | None = None,
-        target: float = 0.0,
-        relative: float = 0.0,
-        *,
-        start: Vector | None = None,
-        enough: float = 0.0,
-        inverse: Any = None,
-        limit: int | None = None,
-        cross: bool = False,
-    ) -> Solve:
+    def _solved(self, x: Vector, theta: Vector, right, start, goals: tuple, inverse, cross: bool) -> Solve:
         """Conjugate gradients as those of Kernels, without a preconditioner; every product is a pass."""
+        target, relative, enough, limit = goals
         right = -self.lower_gradient(x, theta) if right is None else right
         w = np.zeros_like(theta) if start is None else start
         r = right if start is None else right - self.hessian_product(x, theta, start)
         target = max(target, relative * _norm(right))
-        limit = MOST_PRODUCTS * theta.size if limit is None else limit
         p, square, least, count = r, float(r @ r), np.inf, 0
         idle = start is None and not _norm(right) > enough
         while _norm(r) > target and count < limit and not idle:
