@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import minimize
 
 import bisaddle.estimators as be
-from bisaddle.apps.folds import labelled, one_hot
+from bisaddle.apps.folds import labelled
 from bisaddle.estimators.adversarial import ROUND, AttackedRows
 
 RNG = np.random.default_rng(0)
@@ -54,18 +54,21 @@ def test_a_binary_model_is_trained_on_the_worst_attack(norm):
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_the_loss_of_more_classes_bounds_that_of_every_attack(norm):
     codes = np.zeros(N, int)
-    rows = np.column_stack([np.ones(N), X])
-    data = labelled(rows, one_hot(THREE, 3), codes, np.arange(N) % 2, (2, 1))
+    data = labelled(X, THREE, codes, np.arange(N) % 2, (2, 1))
     reach = np.array([0.0, 0.2, 0.2, 0.2])
     theta = jax.numpy.asarray(RNG.normal(size=(1, D + 1, 3)))
-    bound = np.asarray(AttackedRows(jax.device_put(data), jax.numpy.asarray(reach), norm).row_losses(theta[:, None]))[0]
+
+    def attacked(reach):
+        made = AttackedRows(**vars(jax.device_put(data)), reach=jax.numpy.asarray(reach), norm=norm)
+        return np.asarray(made.row_losses(theta[:, None], jax.tree.map(lambda leaf: leaf[0], made.chunks)))[0]
+
+    bound = attacked(reach)
     loss = lambda X: _softmax_loss(X @ theta[0, 1:] + theta[0, 0])
     for _ in range(50):
         other = RNG.normal(size=X.shape)
         other *= 0.2 / np.linalg.norm(other, 2 if norm == "l2" else np.inf, axis=1, keepdims=True)
         assert np.all(loss(X + other) <= bound + 3 * D * ROUND)
-    none = AttackedRows(jax.device_put(data), jax.numpy.zeros(4), norm).row_losses(theta[:, None])[0]
-    np.testing.assert_allclose(none, loss(X), rtol=1e-12)
+    np.testing.assert_allclose(attacked(np.zeros(4)), loss(X), rtol=1e-12)
 
 
 def _softmax_loss(scores):

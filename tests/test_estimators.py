@@ -20,8 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bisaddle.estimators as be
-from bisaddle.apps.folds import deal, labelled, moments, one_hot, sums
-from bisaddle.estimators.padding import bucket, copies, gathered
+from bisaddle.apps.folds import deal, labelled, moments, sums
+from bisaddle.estimators.padding import bucket, copies, gathered, room
 from bisaddle.estimators.worst_group import choose
 
 N, D = 360, 5
@@ -78,18 +78,17 @@ def test_the_refit_is_weighted_logistic_regression_on_all_rows(count):
 
 def test_padding_changes_no_answer(monkeypatch):
     codes = np.where(X[:, 1] > 2, CODES, 3 + CODES % 2)  # five groups stand in six places
-    fold = deal(codes, 3, 0)
+    fold, choices = deal(codes, 3, 0), (0.5, 1e-7, 10_000, "it")
     scaled, target = (X - X.mean(axis=0)) / X.std(axis=0), (Y - Y.mean()) / Y.std()
     least_squares = moments(*sums(scaled, target, codes, fold, (3, 5)))
-    rows = np.column_stack([np.ones(N), scaled])
-    logistic = labelled(rows, one_hot((LABELS == "yes").astype(int), 1), codes, fold, (3, 5))
-    for data, columns in ((least_squares, 0), (logistic, 1)):
-        padded = choose(data, columns, 0.5, 1e-7, 10_000, "it", bucket(N, 128))
+    given = (scaled, (LABELS == "yes").astype(int), codes, fold, (3, 5))
+    for columns in (0, 1):
+        padded = choose(labelled(*given, shape=(3, 150, 8)) if columns else least_squares, columns, *choices)
         with monkeypatch.context() as exact:
-            exact.setattr("bisaddle.estimators.worst_group.bucket", lambda size, least=1: size)
+            exact.setattr("bisaddle.estimators.worst_group.width_of", lambda columns: columns + 1)
             exact.setattr("bisaddle.estimators.worst_group.copies", np.arange)
-            bare = choose(data, columns, 0.5, 1e-7, 10_000, "it", N)
-        np.testing.assert_allclose(padded.theta, bare.theta, atol=2e-5)
+            bare = choose(labelled(*given) if columns else least_squares, columns, *choices)
+        np.testing.assert_allclose(padded.theta[: D + 1], bare.theta, atol=2e-5)
         np.testing.assert_allclose(padded.losses, bare.losses, atol=1e-5)
         np.testing.assert_allclose(padded.weights, bare.weights, atol=1e-4)
         np.testing.assert_allclose(padded.mix, bare.mix, atol=1e-4)
@@ -99,6 +98,11 @@ def test_buckets_are_few_and_near():
     assert [bucket(size) for size in (1, 2, 3, 4, 5, 6, 7, 9, 13)] == [1, 2, 3, 4, 6, 6, 8, 12, 16]
     assert [bucket(size, 8) for size in (1, 8, 9, 17, 25, 33)] == [8, 8, 16, 24, 32, 48]
     assert max(bucket(size, 8) / size for size in range(16, 5000)) < 1.5
+    assert [bucket(size, 8, 4) for size in (1, 33, 51, 65, 81)] == [8, 40, 56, 80, 96]
+    for rows in range(1025, 200_000, 777):
+        chunks, each, _ = room(rows, 5)
+        assert rows <= chunks * each < 1.13 * rows + 1024
+    assert room(1000, 50) == (1, 1024, 56) and room(50_000, 50) == (52, 1024, 56)
     np.testing.assert_array_equal(copies(5), [0, 1, 2, 3, 4, 0])
     np.testing.assert_allclose(gathered(np.array([1.0, 2, 3, 4, 5, 6]), copies(5)), [7, 2, 3, 4, 5])
 

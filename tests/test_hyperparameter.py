@@ -319,7 +319,7 @@ def test_bad_input_of_cleaning_is_named():
 
 def test_classes_may_be_floats():
     classes = labels(TARGETS, "logistic")
-    one, two = (tuning(FEATURES, y, loss="logistic")[0].data["rows"].targets for y in (classes, classes.astype(float)))
+    one, two = (tuning(FEATURES, y, loss="logistic")[0].data["rows"].chunks.labels for y in (classes, classes.astype(float)))
     np.testing.assert_array_equal(one, two)
 
 

@@ -194,7 +194,8 @@ def test_the_refit_solves_the_lower_level_on_all_rows(regressor):
 
 
 def test_padding_changes_no_answer(regressor, monkeypatch):
-    monkeypatch.setattr("bisaddle.estimators.pooling.bucket", lambda size, least=1: size)
+    monkeypatch.setattr("bisaddle.estimators.pooling.bucket", lambda size: size)
+    monkeypatch.setattr("bisaddle.estimators.pooling.width_of", lambda columns: columns + 1)
     bare = be.PartialPoolingRegressor(tol=1e-7).fit(MANY[0], MANY[1], tasks=MANY[2])
     monkeypatch.undo()
     padded = be.PartialPoolingRegressor(tol=1e-7).fit(MANY[0], MANY[1], tasks=MANY[2])

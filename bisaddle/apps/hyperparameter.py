@@ -18,7 +18,7 @@ from bisaddle.apps.folds import (
     label_losses,
     labelled,
     moments,
-    one_hot,
+    steepness,
     sums,
 )
 from bisaddle.apps.multitask_heads import Logistic, Softmax
@@ -77,8 +77,7 @@ def tuning(
         columns = 0
     else:
         columns = 1 if loss == "logistic" else int(labels.max()) + 1
-        rows = np.column_stack([np.ones((len(features), int(intercept))), features])
-        data = labelled(rows, one_hot(labels, columns), codes, fold, (folds, G), offset)
+        data = labelled(features, labels, codes, fold, (folds, G), offset, intercept=intercept)
         fixed[: int(intercept)] = FAINT
     return with_constants(*posed(data, kind, fixed, columns, against, protection, bounds, reweight), columns)
 
@@ -106,9 +105,9 @@ def posed(
     y_set, y = (None, None) if against == "mean" else (around(centre, protection), centre)
     by_hand = Derivatives(
         f_x=_f_x,
-        f_theta=_F_THETA[against] if columns == 0 else None,
+        f_theta=_F_THETA[columns == 0][against],
         f_y=None if y is None else _F_Y[against],
-        **(_BY_HAND if columns == 0 else {}),
+        **_BY_HAND[columns == 0],
     )
     everything = jax.device_put({"rows": data, "kind": np.asarray(kind, float), "fixed": np.asarray(fixed, float)})
     problem = Problem(_UPPER[against], _lower, Product(sets), y_set, everything, derivatives=by_hand)
@@ -150,9 +149,9 @@ def cleaning(
     labels, right = checked_labels(targets, loss), checked_labels(valid_targets, loss)
     ones = lambda rows: np.column_stack([np.ones((len(rows), int(intercept))), rows])
     count = int(max(labels.max(), right.max())) + 1 if loss == "softmax" else 1
-    as_targets = (lambda t: t[:, None]) if loss == "squared" else (lambda t: one_hot(t, count))
-    data = {"rows": ones(features), "targets": as_targets(labels), "valid_rows": ones(clean)}
-    data |= {"valid_targets": as_targets(right), "groups": codes.astype(np.int32)}
+    kind = np.float64 if loss == "squared" else np.int32
+    data = {"rows": ones(features), "targets": labels.astype(kind), "valid_rows": ones(clean)}
+    data |= {"valid_targets": right.astype(kind), "groups": codes.astype(np.int32)}
     sizes = np.bincount(codes, minlength=G)
     data |= {"by_size": 1 / sizes, "shares": sizes / sizes.sum(), "penalty": np.asarray(penalty)}
     squared = loss == "squared"
@@ -267,15 +266,39 @@ def _g_theta_x(x, theta, w, data):
     return {"penalty": jnp.exp(x["penalty"]) * (jnp.sum(theta * w, axis=0) @ data["kind"]), "weights": along}
 
 
-_UPPER, _F_THETA, _F_Y = (
-    {name: partial(function, against=name) for name in AGAINST} for function in (_upper, _f_theta, _f_y)
+def _rows_f_theta(x, theta, y, data, against):
+    return data["rows"].held_slopes(theta[:, None], _SPREAD[against](y, data["rows"]))[:, 0]
+
+
+def _rows_g_theta(x, theta, data):
+    return data["rows"].train_slopes(theta[:, None], x["weights"])[:, 0] + _penalties(x, data)[:, None] * theta
+
+
+def _rows_g_theta_theta(x, theta, w, data):
+    product = data["rows"].train_products(theta[:, None], w[:, None], x["weights"])[:, 0]
+    return product + _penalties(x, data)[:, None] * w
+
+
+def _rows_g_theta_x(x, theta, w, data):
+    along = jnp.sum(data["rows"].train_along(theta[:, None], w[:, None]), axis=0)
+    return {"penalty": jnp.exp(x["penalty"]) * (jnp.sum(theta * w, axis=(0, 2)) @ data["kind"]), "weights": along}
+
+
+# made once, so that they are compiled once
+_UPPER, _F_Y, _MOMENTS_F_THETA, _ROWS_F_THETA = (
+    {name: partial(function, against=name) for name in AGAINST} for function in (_upper, _f_y, _f_theta, _rows_f_theta)
 )
-_BY_HAND = {"g_theta": _g_theta, "g_theta_theta": _g_theta_theta, "g_theta_x": _g_theta_x}
+# by whether they are for moments
+_F_THETA = {True: _MOMENTS_F_THETA, False: _ROWS_F_THETA}
+_BY_HAND = {
+    True: {"g_theta": _g_theta, "g_theta_theta": _g_theta_theta, "g_theta_x": _g_theta_x},
+    False: {"g_theta": _rows_g_theta, "g_theta_theta": _rows_g_theta_theta, "g_theta_x": _rows_g_theta_x},
+}
 
 
 def _clean_losses(theta, rows, targets, squared):
     scores = rows @ theta
-    return 0.5 * jnp.square(scores - targets)[:, 0] if squared else label_losses(scores, targets)
+    return 0.5 * jnp.square(scores[:, 0] - targets) if squared else label_losses(scores, targets)
 
 
 def _clean_upper(x, theta, y, data, squared):
@@ -289,7 +312,6 @@ def _clean_lower(x, theta, data, squared):
     return jnp.mean(x * losses) + 0.5 * data["penalty"] * jnp.sum(jnp.square(theta))
 
 
-# made once, so that they are compiled once
 _CLEAN_UPPER, _CLEAN_LOWER = (
     {squared: partial(function, squared=squared) for squared in (True, False)}
     for function in (_clean_upper, _clean_lower)
@@ -315,8 +337,7 @@ def _constants(problem: Problem, columns: int) -> Constants:
     sizes = {"D_X": float(np.hypot(np.log(high / low) * kind.shape[1] ** 0.5, 2**0.5 if G > 1 else 0.0))}
     sizes |= {"L_yy": 0.0, "mu_y": 0.0, "L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0}
     if columns:
-        z, fewest = np.asarray(rows.rows), np.max(np.asarray(rows.outside), axis=0)
-        steep = max(_top(z[rows.groups == g].T @ z[rows.groups == g]) * fewest[g] for g in range(G))
+        steep = float(np.max(steepness(rows)))
         sizes |= {"mu_g": least, "L_g": (0.25 if columns == 1 else 0.5) * steep + most}
         return Constants(**sizes, origin=tuple((name, "exact") for name in sizes))
     gram, cross = np.asarray(rows.gram), np.asarray(rows.cross)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from bisaddle import trees
 from bisaddle.apps.folds import (
     Moments,
     Rows,
@@ -16,8 +17,9 @@ from bisaddle.apps.folds import (
     deal,
     labelled,
     moments,
-    one_hot,
+    steepness,
     sums,
+    width,
 )
 from bisaddle.apps.hyperparameter import FAINT, LOSSES, around
 from bisaddle.problem import Constants, Derivatives, Point, Problem
@@ -68,8 +70,7 @@ def pooled(
     if loss == "squared":
         data: Moments | Rows = moments(*sums(features, labels, codes, fold, (folds, T)), offset)
     else:
-        rows = np.column_stack([np.ones(len(features)), features])
-        data = labelled(rows, one_hot(labels, columns), codes, fold, (folds, T), offset)
+        data = labelled(features, labels, codes, fold, (folds, T), offset)
     problem, start = posed(data, np.full(T, 1 / T), columns, (low, high), protection)
     return Problem(**{**vars(problem), "constants": _constants(problem, columns)}), start
 
@@ -82,13 +83,13 @@ def posed(
     strength: in place of 1/T, for each task; columns: the number of scores of a row, 0 for least squares.
     """
     K, T = data.left_out.shape
-    d = (data.gram if isinstance(data, Moments) else data.rows).shape[-1]
+    d = width(data)
     shares = np.asarray(data.shares)
     mean = not isinstance(protection, str) and protection == 0
     y_set, y = (None, None) if mean else (around(shares, protection), shares)
     everything = {"rows": data, "strength": strength, "free": np.asarray(FAINT if columns else 0.0)}
     low, high = (np.asarray(bound, float) for bound in bounds)
-    by_hand = Derivatives(f_x=_f_x)
+    by_hand = Derivatives(_f_x, _f_theta, None if y is None else _f_y, _g_theta, _g_theta_theta, _g_theta_x)
     problem = Problem(_upper, _lower, Box(low, high), y_set, jax.device_put(everything), derivatives=by_hand)
     tail = () if columns == 0 else (columns,)
     theta = {"own": np.zeros((K + 1, T, d, *tail)), "shared": np.zeros((K + 1, d, *tail))}
@@ -104,23 +105,60 @@ def _coefficients(theta: Any) -> Array:
     return theta["shared"][:, None] + theta["own"]
 
 
+def _both(slopes: Array) -> dict[str, Array]:
+    """What a gradient in the coefficients of every task is in theta."""
+    return {"own": slopes, "shared": jnp.sum(slopes, axis=1)}
+
+
+def _ridge(x: Array, theta: Any, data: Any) -> dict[str, Array]:
+    """The gradient of the penalties, which are quadratic."""
+    shared, slopes, levels = penalties(x)
+    tail = (1,) * (theta["shared"].ndim - 2)
+    column = lambda first, others: jnp.full(theta["shared"].shape[1], others).at[0].set(first).reshape(-1, *tail)
+    strength = data["strength"].reshape(-1, 1, *tail)
+    return {
+        "own": strength * column(levels, slopes) * theta["own"],
+        "shared": column(data["free"], shared) * theta["shared"],
+    }
+
+
+def _weights(y, rows):
+    return jnp.broadcast_to(rows.shares if y is None else y, rows.left_out.shape)
+
+
 def _upper(x, theta, y, data):
-    weights = data["rows"].shares if y is None else y
-    return jnp.sum(weights * data["rows"].held_losses(_coefficients(theta)))
+    return jnp.sum(_weights(y, data["rows"]) * data["rows"].held_losses(_coefficients(theta)))
+
+
+def _lower(x, theta, data):
+    losses = jnp.sum(data["rows"].shares * data["rows"].train_losses(_coefficients(theta)))
+    return losses + 0.5 * trees.dot(theta, _ridge(x, theta, data))
 
 
 def _f_x(x, theta, y, data):
     return jnp.zeros_like(x)
 
 
-def _lower(x, theta, data):
-    shared, slopes, levels = penalties(x)
-    c, v = theta["shared"], theta["own"]
-    square = lambda part: 0.5 * jnp.sum(jnp.square(part))
-    own = jnp.sum(jnp.square(v), axis=tuple(range(3, v.ndim)))  # (blocks, tasks, columns)
-    own = 0.5 * jnp.sum(data["strength"][:, None] * own, axis=(0, 1))
-    ridge = shared * square(c[:, 1:]) + data["free"] * square(c[:, 0]) + slopes * jnp.sum(own[1:]) + levels * own[0]
-    return jnp.sum(data["rows"].shares * data["rows"].train_losses(_coefficients(theta))) + ridge
+def _f_theta(x, theta, y, data):
+    return _both(data["rows"].held_slopes(_coefficients(theta), _weights(y, data["rows"])))
+
+
+def _f_y(x, theta, y, data):
+    return jnp.sum(data["rows"].held_losses(_coefficients(theta)), axis=0)
+
+
+def _g_theta(x, theta, data):
+    slopes = data["rows"].train_slopes(_coefficients(theta), data["rows"].shares)
+    return jax.tree.map(jnp.add, _both(slopes), _ridge(x, theta, data))
+
+
+def _g_theta_theta(x, theta, w, data):
+    product = data["rows"].train_products(_coefficients(theta), _coefficients(w), data["rows"].shares)
+    return jax.tree.map(jnp.add, _both(product), _ridge(x, w, data))
+
+
+def _g_theta_x(x, theta, w, data):
+    return jax.grad(lambda x: trees.dot(w, _ridge(x, theta, data)))(x)
 
 
 def _constants(problem: Problem, columns: int) -> Constants:
@@ -138,10 +176,8 @@ def _constants(problem: Problem, columns: int) -> Constants:
     least = min(1.0, strength.min())
     most = float(max(high[0], strength.max() * high[1:].max()))
     if columns:
-        z, fewest = np.asarray(rows.rows), np.max(np.asarray(rows.outside), axis=0)
-        top = lambda own: float(np.linalg.eigvalsh(own.T @ own)[-1])
-        h = np.array([top(z[rows.groups == t]) * fewest[t] for t in range(len(shares))])
-        steep, mu = (0.25 if columns == 1 else 0.5) * h, min(FAINT, low[0], strength.min() * low[1:].min())
+        steep = (0.25 if columns == 1 else 0.5) * steepness(rows)
+        mu = min(FAINT, low[0], strength.min() * low[1:].min())
     else:
         gram = np.asarray(rows.gram)
         steep = np.linalg.eigvalsh(gram)[..., -1].max(axis=0)

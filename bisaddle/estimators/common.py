@@ -11,7 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from bisaddle.apps.folds import CHUNK, Rows, as_codes, deal, labelled, one_hot
+from bisaddle.apps.folds import CHUNK, Rows, as_codes, deal, labelled
+from bisaddle.estimators.padding import room
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.problem import Point, Problem
@@ -159,15 +160,12 @@ def standard(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def labelled_rows(
     X: np.ndarray, labels: np.ndarray, codes: np.ndarray, folds: int, seed: Any
 ) -> tuple[Rows, int, np.ndarray, np.ndarray]:
-    """(rows, columns of coefficients, shift, scale) of a logistic fit: standardised, with a 1 in front, in folds."""
+    """(rows, scores of a row, shift, scale) of a logistic fit: standardised, with a 1 in front, in folds."""
     shift, scale = standard(X)
-    rows = np.empty((len(X), X.shape[1] + 1))
-    rows[:, 0] = 1
-    rows[:, 1:] = (X - shift) / scale
-    classes, groups = int(labels.max()) + 1, int(codes.max()) + 1
-    columns = 1 if classes == 2 else classes
+    classes, sizes = int(labels.max()) + 1, (folds, int(codes.max()) + 1)
     fold = deal(codes, folds, seed, labels)
-    return labelled(rows, one_hot(labels, columns), codes, fold, (folds, groups)), columns, shift, scale
+    rows = labelled(X, labels, codes, fold, sizes, shift=shift, scale=scale, shape=room(*X.shape))
+    return rows, 1 if classes == 2 else classes, shift, scale
 
 
 def raw_coefficients(theta: np.ndarray, shift: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, Any]:
