@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bisaddle.estimators as be
 from bisaddle.apps.folds import deal, labelled, moments, sums
-from bisaddle.estimators.padding import bucket, copies, gathered, room
+from bisaddle.estimators.padding import bucket, copies, gathered, room, width_of
 from bisaddle.estimators.worst_group import choose
 
 N, D = 360, 5
@@ -98,11 +98,11 @@ def test_buckets_are_few_and_near():
     assert [bucket(size) for size in (1, 2, 3, 4, 5, 6, 7, 9, 13)] == [1, 2, 3, 4, 6, 6, 8, 12, 16]
     assert [bucket(size, 8) for size in (1, 8, 9, 17, 25, 33)] == [8, 8, 16, 24, 32, 48]
     assert max(bucket(size, 8) / size for size in range(16, 5000)) < 1.5
-    assert [bucket(size, 8, 4) for size in (1, 33, 51, 65, 81)] == [8, 40, 56, 80, 96]
-    for rows in range(1025, 200_000, 777):
+    assert [width_of(columns) for columns in (1, 7, 8, 31, 32, 50, 63, 64, 99)] == [8, 8, 16, 32, 36, 52, 64, 72, 104]
+    for rows in range(600, 200_000, 777):
         chunks, each, _ = room(rows, 5)
-        assert rows <= chunks * each < 1.13 * rows + 1024
-    assert room(1000, 50) == (1, 1024, 56) and room(50_000, 50) == (52, 1024, 56)
+        assert rows <= chunks * each < 1.065 * rows + 512
+    assert room(500, 50) == (1, 512, 52) and room(50_000, 50) == (98, 512, 52)
     np.testing.assert_array_equal(copies(5), [0, 1, 2, 3, 4, 0])
     np.testing.assert_allclose(gathered(np.array([1.0, 2, 3, 4, 5, 6]), copies(5)), [7, 2, 3, 4, 5])
 

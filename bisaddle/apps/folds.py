@@ -15,7 +15,7 @@ from jaxtyping import Array
 from bisaddle.apps.tasks import as_numbers
 
 # rows that are looked at together
-CHUNK = 1024
+CHUNK = 512
 # NumPy's while the data are made, JAX's in a problem
 Leaf = Any
 
@@ -174,13 +174,6 @@ def row_scores(coef: Array, part: Chunk) -> Array:
 def width(data: Moments | Rows) -> int:
     """The number of columns."""
     return (data.gram if isinstance(data, Moments) else data.chunks.rows).shape[-1]
-
-
-def steepness(data: Rows) -> np.ndarray:
-    """|mean of z z'| of every group over the rows outside a fold, at most."""
-    rows, _, groups, fold = (np.asarray(part).reshape(-1, *part.shape[2:]) for part in data.chunks)
-    mine = [rows[(groups == g) & (fold >= 0)] for g in range(len(data.shares))]
-    return np.array([np.linalg.eigvalsh(z.T @ z)[-1] for z in mine]) * np.max(np.asarray(data.outside), axis=0)
 
 
 def half_squares(gram: Array, cross: Array, square: Array, theta: Array) -> Array:

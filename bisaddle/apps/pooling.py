@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from bisaddle import trees
+from bisaddle.apps.fold_bounds import of_moments, of_rows, upper_constants
 from bisaddle.apps.folds import (
     Moments,
     Rows,
@@ -17,11 +18,11 @@ from bisaddle.apps.folds import (
     deal,
     labelled,
     moments,
-    steepness,
     sums,
     width,
 )
 from bisaddle.apps.hyperparameter import FAINT, LOSSES, around
+from bisaddle.apps.tasks import diameter, exactly
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box
 from bisaddle.trees import Number
@@ -56,7 +57,7 @@ def pooled(
     protection: 0 is the mean above, and there is no y; otherwise max over y in the KL ball of that radius around the
     shares of the tasks ("worst": the simplex) of sum_t y_t (CV_t - offset_t).
     Features should be standardised, for the bounds to fit.
-    Returns the problem, with mu_g and L_g, and the start: the middle of the bounds, theta = 0.
+    Returns the problem, with its Constants, and the start: the middle of the bounds, theta = 0.
     """
     features, codes, T = checked_table(features, tasks, targets, what="tasks", folds=folds)
     if loss not in LOSSES:
@@ -162,39 +163,43 @@ def _g_theta_x(x, theta, w, data):
 
 
 def _constants(problem: Problem, columns: int) -> Constants:
-    """Bounds of the Hessian, diameters and zeros.
+    """Exact diameters and zeros; of the others bounds by norms, block by block.
 
     With e^2 = sum_t s_t |v_t|^2 + |u|^2, s the strengths, u the shared slopes, a the shared intercept, p the least of
     their penalties and M^2 >= 1 + |mean z|^2 of every task, the mean over tasks with weights n_t/n gives
         g_theta_theta >= (a + r)^2 + p e^2,     |r| <= M (sqrt(w) + 1) e,     w = max_t (n_t/n) / s_t
     whose least eigenvalue over a^2 + e^2 / min(s, 1) is that of a matrix [[1, m], [m, m^2 + q]].
+    |theta_k| <= r, the size of g_theta without penalties by the least of them (of squares, at 0 by mu_g), goes on to
+    hold after a step of theta. sum_t y_t |c + v_t|^2 <= 2 |theta_k|^2 for weights y of sum 1. Penalties are exp(<e, x>)
+    with |e|^2 <= 2.
     """
-    data = problem.data
+    data, norm = problem.data, np.linalg.norm
     rows, strength, shares = data["rows"], np.asarray(data["strength"]), np.asarray(data["rows"].shares)
     box: Any = problem.x_set
     low, high = (np.asarray(penalties(jnp.asarray(bound))) for bound in (box.lower, box.upper))
     least = min(1.0, strength.min())
-    most = float(max(high[0], strength.max() * high[1:].max()))
+    most = float(max(high[0], strength.max() * high[1:].max(), FAINT))
+    together = lambda sizes: float(np.max(np.hypot(sizes @ shares, norm(sizes * shares, axis=1))))
     if columns:
-        steep = (0.25 if columns == 1 else 0.5) * steepness(rows)
-        mu = min(FAINT, low[0], strength.min() * low[1:].min())
+        mu = float(min(FAINT, low[0], strength.min() * low[1:].min()))
+        found = of_rows(rows, columns)
+        r = together(found.slope) / mu
     else:
         gram = np.asarray(rows.gram)
-        steep = np.linalg.eigvalsh(gram)[..., -1].max(axis=0)
         M2 = 1 + float(np.max(np.sum(gram[:, :, 0, 1:] ** 2, axis=-1)))
         m2 = M2 * (1 + np.sqrt(np.max(shares / strength))) ** 2 * least
         q = low.min() * least
         trace = 1 + m2 + q
         mu = float(2 * q / (trace + np.sqrt(trace**2 - 4 * q)))
+        r = together(norm(np.asarray(rows.cross), axis=-1)) / mu
+        found = of_moments(rows, 2**0.5 * r)
     # [sum_t s_t H_t, s_t H_t ...]: c against itself, and c against all v_t, by Cauchy and Schwarz
-    weighted = shares * steep
-    L_g = float(max(weighted.sum() + np.linalg.norm(weighted), np.linalg.norm(weighted) + weighted.max())) + most
-    known = {
-        "mu_g": float(mu),
-        "L_g": L_g,
-        "L_yy": 0.0,
-        "mu_y": 0.0,
-        "D_X": float(np.linalg.norm(box.upper - box.lower)),
-    }
-    known |= {"L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0}
-    return Constants(**known, origin=tuple((name, "exact") for name in known))
+    weighted = shares * found.curvature.max(axis=0)
+    L_g = float(max(weighted.sum() + norm(weighted), norm(weighted) + weighted.max())) + most
+    K, T = rows.left_out.shape
+    known = {"mu_g": mu, "L_g": L_g, "D_X": float(norm(box.upper - box.lower))}
+    known |= {} if problem.y_set is None else {"D_Y": diameter(problem.y_set, (T,))}
+    known |= upper_constants(found, rows, "mean" if problem.y_set is None else "groups", 2.0)
+    moved = 2**0.5 * most
+    known |= {"C_thetax": moved * (K + 1) ** 0.5 * r, "L_g_thetax": max(moved, 2 * most * (K + 1) ** 0.5 * r)}
+    return exactly(known | {"L_g_thetatheta": max(moved, 2**1.5 * float(np.max(found.bend)))})

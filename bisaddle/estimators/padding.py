@@ -21,14 +21,14 @@ def bucket(size: int, least: int = 1, parts: int = 2) -> int:
 
 def width_of(columns: int) -> int:
     """So many are room for the columns and the 1 of the intercept."""
-    return bucket(columns + 1, 8, 4)
+    return bucket(columns + 1, 8) if columns < 32 else bucket(columns + 1, 4, 8)
 
 
 def room(rows: int, columns: int) -> tuple[int, int, int]:
     """(chunks, rows of each, columns) in which the rows and the 1 of the intercept have room."""
     if rows <= CHUNK:
         return 1, bucket(rows, 128), width_of(columns)
-    return bucket(-(-rows // CHUNK), 1, 8), CHUNK, width_of(columns)
+    return bucket(-(-rows // CHUNK), 1, 16), CHUNK, width_of(columns)
 
 
 def copies(groups: int) -> np.ndarray:
