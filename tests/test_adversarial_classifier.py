@@ -90,12 +90,35 @@ def test_attacks_on_three_classes_are_as_bad_as_promised():
         ({"radius": "far"}, BINARY, "radius must be a finite number >= 0, given 'far'"),
         ({"norm": "l1"}, BINARY, "norm must be one of l2, linf, given 'l1'"),
         ({"folds": 0}, BINARY, "folds must be"),
+        ({"folds": N + 1}, BINARY, "the table has 120 rows for folds=121"),
+        ({"radius": np.nan}, BINARY, "radius must be a finite number"),
+        ({"radius": True}, BINARY, "radius must be a finite number"),
+        ({"tol": -1}, BINARY, "tol must be a finite number > 0"),
+        ({"max_steps": 1.5}, BINARY, "max_steps must be a whole number"),
         ({}, np.ones(N), "given one class"),
+        ({}, BINARY[:-1], "inconsistent numbers of samples"),
+        ({}, RNG.normal(size=N), "Unknown label type"),
     ],
 )
 def test_bad_input_is_named(options, labels, message):
     with pytest.raises(ValueError, match=message):
         be.AdversarialClassifier(**options).fit(X, labels)
+
+
+def test_bad_rows_are_named_and_a_constant_feature_is_none():
+    for bad, message in (
+        (np.where(X > 2, np.nan, X), "contains NaN"),
+        (X[:, 0], "Expected 2D array"),
+        (X[:0], "0 sample"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            be.AdversarialClassifier().fit(bad, BINARY[: len(bad)])
+    found = be.AdversarialClassifier(tol=1e-2).fit(np.column_stack([X, np.full(N, 7.0)]), BINARY)
+    assert abs(found.coef_[0, -1]) <= 1e-9
+    with pytest.raises(ValueError, match="3 features, but AdversarialClassifier is expecting 4"):
+        found.predict(X)
+    with pytest.raises(ValueError, match="radius must be"):
+        found.attack(np.column_stack([X, np.full(N, 7.0)]), BINARY, radius=-1)
 
 
 def test_labels_that_fit_has_not_seen_are_named():

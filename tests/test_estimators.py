@@ -185,6 +185,8 @@ def test_warnings_say_what_to_do():
         ({"folds": 1}, (X, Y, GROUPS), "folds must be a whole number >= 2"),
         ({"tol": 0}, (X, Y, GROUPS), "tol must be a finite number > 0"),
         ({"max_steps": 0}, (X, Y, GROUPS), "max_steps must be a whole number >= 1"),
+        ({"folds": N + 1}, (X, Y), "the table has 360 rows for folds=361, and needs as many; use fewer folds"),
+        ({"folds": 200}, (X, Y, GROUPS), "group '.*' has 1.. rows for folds=200.*merge small groups"),
         ({}, (X, Y, GROUPS[:9]), "groups must have one entry for each of the 360 rows"),
         ({}, (X, Y, [None, *GROUPS[1:]]), "groups must not be missing"),
         ({}, (X, Y, ["alone", *GROUPS[1:]]), "group 'alone' has 1 row.*merge small groups"),

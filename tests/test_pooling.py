@@ -137,7 +137,7 @@ FEATURES, TARGETS, TASKS = table()
     ("arguments", "options", "message"),
     [
         ((FEATURES, TARGETS, TASKS[:5]), {}, "tasks must have one entry"),
-        ((FEATURES, TARGETS, ["alone", *TASKS[1:]]), {}, "every task needs at least 2 rows"),
+        ((FEATURES, TARGETS, ["alone", *TASKS[1:]]), {}, "task 'alone' has 1 row for folds=3"),
         ((FEATURES * np.nan, TARGETS, TASKS), {}, "features must be finite"),
         ((FEATURES, TARGETS, TASKS), {"loss": "hinge"}, "loss must be one of"),
         ((FEATURES, TARGETS, TASKS), {"loss": "logistic"}, "needs whole numbers 0 and 1"),

@@ -335,18 +335,20 @@ def checked_table(
         )
     if folds != 0 and (isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2):
         raise ValueError(f"folds must be a whole number >= 2, given {folds!r}")
-    if folds > len(features):
-        raise ValueError(f"folds must be at most the number of rows, {len(features)}, given {folds}")
     if groups is None:
+        enough_rows(len(features), folds)
         return features, np.zeros(len(features), int), 1
     distinct, codes = as_codes(groups, what, len(features))
     counts = np.bincount(codes)
-    if folds and counts.min() < 2:
-        raise ValueError(
-            f"every {what[:-1]} needs at least 2 rows, for the folds; {what[:-1]} {distinct[np.argmin(counts)]} has "
-            f"one: merge small {what}, or drop them"
-        )
+    enough_rows(int(counts.min()), folds, f"{what[:-1]} '{distinct[np.argmin(counts)]}'", what)
     return features, codes, len(distinct)
+
+
+def enough_rows(rows: int, folds: int, whose: str = "the table", what: str = "") -> None:
+    """ValueError unless there is one for each fold."""
+    if rows < folds:
+        advice = f"merge small {what}, drop them, or use fewer folds" if what else "use fewer folds"
+        raise ValueError(f"{whose} has {rows} row{'s' * (rows != 1)} for folds={folds}, and needs as many; {advice}")
 
 
 def checked_labels(targets, loss: str) -> np.ndarray:

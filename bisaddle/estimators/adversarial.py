@@ -16,6 +16,7 @@ from bisaddle.estimators.common import (
     ByScores,
     checked_choices,
     classes_of,
+    codes_of,
     decisions,
     features,
     in_float64,
@@ -99,7 +100,8 @@ class AdversarialClassifier(ByScores, BaseEstimator):
         checked_choices(self.folds, self.tol, self.max_steps)
         X, y = rows_to_fit(self, X, y)
         self.classes_, labels = classes_of(y)
-        data, columns, shift, scale = labelled_rows(X, labels, np.zeros(len(X), int), self.folds, self.random_state)
+        _, alone = codes_of(None, len(X), "groups", self.folds)
+        data, columns, shift, scale = labelled_rows(X, labels, alone, self.folds, self.random_state)
         kind, d = np.ones((width(data), 1)), X.shape[1] + 1
         reach = wide_enough(np.concatenate([[0.0], radius / scale]), {0: len(kind)})
         kind[0], fixed = 0, np.where(np.arange(len(kind)) == 0, FAINT, 0.0)  # the intercept

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from bisaddle.apps.folds import CHUNK, Rows, as_codes, deal, labelled
+from bisaddle.apps.folds import CHUNK, Rows, as_codes, deal, enough_rows, labelled
 from bisaddle.estimators.padding import room
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
@@ -126,18 +126,15 @@ def outcomes(y: Any, rows: int, number: bool = False) -> np.ndarray:
     return array
 
 
-def codes_of(labels: Any, rows: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """(the distinct labels, the place of each row's); None is one label for all."""
+def codes_of(labels: Any, rows: int, what: str, folds: int) -> tuple[np.ndarray, np.ndarray]:
+    """(the distinct labels, the place of each row's); None is one label for all. All need a row in every fold."""
     if labels is None:
+        enough_rows(rows, folds)
         return np.zeros(1, int), np.zeros(rows, int)
     distinct, codes = as_codes(labels, what, rows)
     counts = np.bincount(codes)
-    if counts.min() < 2:
-        alone = distinct[np.argmin(counts)]
-        raise ValueError(
-            f"{what[:-1]} '{alone}' has 1 row, and 2 are needed to leave some out (50 to tell much); "
-            f"merge small {what}, or drop them"
-        )
+    if counts.min() < folds:
+        enough_rows(int(counts.min()), folds, f"{what[:-1]} '{distinct[np.argmin(counts)]}'", what)
     if len(distinct) > 1 and counts.min() < FEW:
         few = np.flatnonzero(counts < FEW)
         shown = ", ".join(f"{distinct[g]} ({counts[g]})" for g in few[:5]) + (", ..." if len(few) > 5 else "")

@@ -153,7 +153,7 @@ class PartialPoolingRegressor(RegressorMixin, _PartialPooling):
         checked_choices(self.folds, self.tol, self.max_steps)
         X, tasks = taken_out(X, self.task_column, tasks, "tasks")
         X, y = rows_to_fit(self, X, y, y_numeric=True)
-        distinct, codes = codes_of(tasks, len(X), "tasks")
+        distinct, codes = codes_of(tasks, len(X), "tasks", self.folds)
         shift, scale = standard(X)
         y = np.asarray(y, dtype=np.float64)
         (centre,), (unit,) = standard(y[:, None])
@@ -195,7 +195,7 @@ class PartialPoolingClassifier(ClassifierMixin, _PartialPooling):
         X, tasks = taken_out(X, self.task_column, tasks, "tasks")
         X, y = rows_to_fit(self, X, y)
         self.classes_, labels = classes_of(y)
-        distinct, codes = codes_of(tasks, len(X), "tasks")
+        distinct, codes = codes_of(tasks, len(X), "tasks", self.folds)
         data, columns, shift, scale = labelled_rows(X, labels, codes, self.folds, self.random_state)
         named = type(self).__name__
         found, d = choose(data, columns, self.tol, self.max_steps, named), X.shape[1] + 1

@@ -168,7 +168,7 @@ class WorstGroupRegressor(RegressorMixin, _WorstGroup):
         protection = self._checked_protection()
         X, groups = taken_out(X, self.group_column, groups, "groups")
         X, y = rows_to_fit(self, X, y, y_numeric=True)
-        distinct, codes = codes_of(groups, len(X), "groups")
+        distinct, codes = codes_of(groups, len(X), "groups", self.folds)
         shift, scale = standard(X)
         y = np.asarray(y, dtype=np.float64)
         (centre,), (unit,) = standard(y[:, None])
@@ -207,7 +207,7 @@ class WorstGroupClassifier(ByScores, _WorstGroup):
         X, groups = taken_out(X, self.group_column, groups, "groups")
         X, y = rows_to_fit(self, X, y)
         self.classes_, labels = classes_of(y)
-        distinct, codes = codes_of(groups, len(X), "groups")
+        distinct, codes = codes_of(groups, len(X), "groups", self.folds)
         data, columns, shift, scale = labelled_rows(X, labels, codes, self.folds, self.random_state)
         named = type(self).__name__
         choice = choose(data, columns, protection, self.tol, self.max_steps, named)
