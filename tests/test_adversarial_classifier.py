@@ -3,10 +3,11 @@
 import jax
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 import bisaddle.estimators as be
-from bisaddle.apps.folds import labelled
+from bisaddle.apps.folds import deal, labelled
+from bisaddle.apps.hyperparameter import FAINT
 from bisaddle.estimators.adversarial import ROUND, AttackedRows
 
 RNG = np.random.default_rng(0)
@@ -125,3 +126,29 @@ def test_labels_that_fit_has_not_seen_are_named():
     found = be.AdversarialClassifier().fit(X, BINARY)
     with pytest.raises(ValueError, match="classes seen in fit, given .*perhaps"):
         found.attacked_score(X, ["perhaps"] * N)
+
+
+@pytest.mark.slow
+def test_the_penalty_is_that_of_a_simple_search():
+    radius, labels = 0.3, (BINARY == "yes").astype(int)
+    found = be.AdversarialClassifier(radius, tol=1e-6).fit(X, BINARY)
+    scale, signs = X.std(axis=0), 2 * labels - 1
+    rows = np.column_stack([np.ones(N), (X - X.mean(axis=0)) / scale])
+    fold = deal(np.zeros(N, int), 3, 0, labels)
+
+    def losses(theta, kept):
+        away = np.sqrt(np.sum((radius / scale * theta[1:]) ** 2) + ROUND**2) - ROUND
+        return np.logaddexp(0, -signs[kept] * (rows[kept] @ theta) + away)
+
+    def held_out(penalty):
+        total = 0.0
+        for k in range(3):
+            ridge = np.array([FAINT, *np.full(D, np.exp(penalty))])
+            trained = lambda theta, k=k, ridge=ridge: losses(theta, fold != k).mean() + 0.5 * ridge @ theta**2
+            best = minimize(trained, np.zeros(D + 1), method="BFGS", options={"gtol": 1e-7})
+            total += losses(best.x, fold == k).sum()
+        return total / N
+
+    best = minimize_scalar(held_out, bounds=(-9, 4), method="bounded", options={"xatol": 1e-6})
+    np.testing.assert_allclose(found.loss_, best.fun, rtol=1e-5)
+    np.testing.assert_allclose(held_out(np.log(found.penalty_)), best.fun, rtol=1e-5)

@@ -11,6 +11,8 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, logsumexp, softmax
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -21,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bisaddle.estimators as be
 from bisaddle.apps.folds import deal, labelled, moments, sums
+from bisaddle.apps.hyperparameter import FAINT
 from bisaddle.estimators.padding import bucket, copies, gathered, room, width_of
 from bisaddle.estimators.worst_group import choose
 
@@ -102,7 +105,7 @@ def test_buckets_are_few_and_near():
     for rows in range(600, 200_000, 777):
         chunks, each, _ = room(rows, 5)
         assert rows <= chunks * each < 1.065 * rows + 512
-    assert room(500, 50) == (1, 512, 52) and room(50_000, 50) == (98, 512, 52)
+    assert room(500, 50) == (1, 512, 52) and room(50_000, 50) == (100, 512, 52)
     np.testing.assert_array_equal(copies(5), [0, 1, 2, 3, 4, 0])
     np.testing.assert_allclose(gathered(np.array([1.0, 2, 3, 4, 5, 6]), copies(5)), [7, 2, 3, 4, 5])
 
@@ -231,3 +234,51 @@ def test_scores_need_an_outcome_for_each_row(regressor):
 def test_importing_the_package_does_not_import_scikit_learn():
     code = "import sys, bisaddle; bisaddle.solve; bisaddle.apps.hyperparameter; assert 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+def by_a_simple_search(loss, rows, targets, protection, penalty_of):
+    """The worst mix of a weighted fit, minimised by SciPy without derivatives: fits, folds and mixes written out."""
+    shares = np.bincount(CODES) / N
+    fold = deal(CODES, 3, 0, None if loss == "squared" else targets)
+
+    def fitted(weights, ridge, kept):
+        at = weights[CODES[kept]] / np.bincount(CODES[kept])[CODES[kept]]
+        theta = np.zeros(rows.shape[1])
+        for _ in range(1 if loss == "squared" else 12):  # Newton's method
+            z = rows[kept] @ theta
+            chance = z if loss == "squared" else expit(z)
+            slope, curve = chance - targets[kept], 1.0 if loss == "squared" else chance * (1 - chance)
+            hessian = (rows[kept].T * (at * curve)) @ rows[kept] + np.diag(ridge)
+            theta = theta - np.linalg.solve(hessian, rows[kept].T @ (at * slope) + ridge * theta)
+        return theta
+
+    def worst(v):
+        weights, ridge, losses = softmax([0.0, *v[1:]]), penalty_of(np.exp(v[0])), np.zeros(N)
+        for k in range(3):
+            z = rows[fold == k] @ fitted(weights, ridge, fold != k)
+            own = targets[fold == k]
+            losses[fold == k] = 0.5 * (z - own) ** 2 if loss == "squared" else np.logaddexp(0, z) - own * z
+        by_group = np.bincount(CODES, losses) / np.bincount(CODES)
+        # max over KL(y || shares) <= r of <y, l> = min over t > 0 of t r + t log sum shares exp(l / t)
+        dual = lambda s: np.exp(s) * (protection + logsumexp(by_group / np.exp(s), b=shares))
+        return minimize_scalar(dual, bounds=(-12, 6), method="bounded", options={"xatol": 1e-10}).fun
+
+    options = {"xatol": 1e-5, "fatol": 1e-9, "maxiter": 300}
+    found = minimize(worst, [-4.0, 0.0, 0.0], method="Nelder-Mead", options=options)
+    return found.fun, worst
+
+
+@pytest.mark.parametrize("loss", ["squared", pytest.param("logistic", marks=pytest.mark.slow)])
+def test_the_answer_is_that_of_a_simple_search(loss, regressor):
+    scaled = np.column_stack([np.ones(N), StandardScaler().fit_transform(X)])
+    free = 0.0 if loss == "squared" else FAINT
+    penalty_of = lambda penalty: np.array([free, *np.full(D, penalty)])
+    if loss == "squared":
+        model, targets, unit = regressor, (Y - Y.mean()) / Y.std(), 2 * Y.var()
+    else:
+        model, targets, unit = be.WorstGroupClassifier().fit(X, LABELS, groups=GROUPS), (LABELS == "yes") * 1.0, 1.0
+    best, worst = by_a_simple_search(loss, scaled, targets, 0.5, penalty_of)
+    weights = np.maximum(model.group_weights_, 1e-12)
+    ours = worst([np.log(model.penalty_), *np.log(weights[1:] / weights[0])])
+    np.testing.assert_allclose(ours, model.worst_mix_ @ model.group_loss_ / unit, rtol=1e-3)
+    assert abs(ours - best) <= 1e-3 * best
