@@ -10,6 +10,8 @@ import bisaddle as bs
 from bisaddle import oracle
 from tests.registry import flat, fully_projected, one_sided_projection_free
 
+ALL = ("x", "theta", "y")
+
 
 @jax.jit
 def project(convex_set, v):
@@ -86,6 +88,11 @@ def assert_constants_hold(problem, start, spread=1.0, count=12, seed=0):
                 if all(part in known for part in parts):
                     allowed = sum(known[part] * lengths[other] for part, other in zip(parts, names, strict=True))
                     holds(f"f_{name}", float(jnp.linalg.norm(new - before)), allowed)
+            for other in names:  # one of them alone
+                moved = [b if variable == other else a for variable, a, b in zip(ALL, old_point, point, strict=True)]
+                for name, new, before in zip(names, derivatives(problem, *moved)[0], old_gradients, strict=True):
+                    if (part := f"L_{name}{other}") in known:
+                        holds(part, float(jnp.linalg.norm(new - before)), known[part] * lengths[other])
             if H is not None:
                 for name, new, before in (("L_g_thetatheta", H, old_H), ("L_g_thetax", J, old_J)):
                     if name in known:

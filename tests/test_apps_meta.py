@@ -62,6 +62,23 @@ def test_constants_hold_and_derivatives_agree(head):
         assert_derivatives_agree(problem, start)
 
 
+def test_derivatives_of_the_features_are_bounded():
+    rng, radius = np.random.default_rng(0), 2.0
+    start, X = layers.make(3, (3, 2), radius, 0)
+    row = np.array([1.0, -2.0, 0.5])
+    J, S = (float(bound[0]) for bound in layers.derivatives(start, radius, np.array([np.linalg.norm(row)])))
+    flat, unravel = jax.flatten_util.ravel_pytree(start)
+    features = jax.jit(lambda v: layers.features(unravel(v), jnp.asarray(row)[None])[0])
+    slopes, bends = jax.jit(jax.jacfwd(features)), jax.jit(jax.jacfwd(jax.jacfwd(features)))
+    steepest, most = 0.0, 0.0
+    for size in rng.choice([0.3, 1.0, 3.0], 40):
+        at, _ = jax.flatten_util.ravel_pytree(X.project(unravel(size * rng.normal(size=flat.size))))
+        steepest = max(steepest, np.linalg.norm(slopes(at), 2))
+        for u in np.linalg.eigh(np.einsum("ijk,ilk->jl", bends(at), bends(at)))[1].T:
+            most = max(most, np.linalg.norm(np.einsum("ijk,j,k->i", bends(at), u, u)))
+    assert 0.3 * J < steepest <= J and 0.05 * S < most <= S
+
+
 @pytest.mark.parametrize("head", ["ridge", "logistic"])
 def test_solved_to_a_certificate_and_both_methods_run(head):
     problem, start = meta.learn(made(head), head, **OPTIONS)

@@ -11,6 +11,8 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, logsumexp, softmax
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -20,8 +22,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bisaddle.estimators as be
-from bisaddle.apps.folds import deal, labelled, moments, one_hot, sums
-from bisaddle.estimators.padding import bucket, copies, gathered
+from bisaddle.apps.folds import deal, labelled, moments, sums
+from bisaddle.apps.hyperparameter import FAINT
+from bisaddle.estimators.padding import bucket, copies, gathered, room, width_of
 from bisaddle.estimators.worst_group import choose
 
 N, D = 360, 5
@@ -78,18 +81,17 @@ def test_the_refit_is_weighted_logistic_regression_on_all_rows(count):
 
 def test_padding_changes_no_answer(monkeypatch):
     codes = np.where(X[:, 1] > 2, CODES, 3 + CODES % 2)  # five groups stand in six places
-    fold = deal(codes, 3, 0)
+    fold, choices = deal(codes, 3, 0), (0.5, 1e-7, 10_000, "it")
     scaled, target = (X - X.mean(axis=0)) / X.std(axis=0), (Y - Y.mean()) / Y.std()
     least_squares = moments(*sums(scaled, target, codes, fold, (3, 5)))
-    rows = np.column_stack([np.ones(N), scaled])
-    logistic = labelled(rows, one_hot((LABELS == "yes").astype(int), 1), codes, fold, (3, 5))
-    for data, columns in ((least_squares, 0), (logistic, 1)):
-        padded = choose(data, columns, 0.5, 1e-7, 10_000, "it", bucket(N, 128))
+    given = (scaled, (LABELS == "yes").astype(int), codes, fold, (3, 5))
+    for columns in (0, 1):
+        padded = choose(labelled(*given, shape=(3, 150, 8)) if columns else least_squares, columns, *choices)
         with monkeypatch.context() as exact:
-            exact.setattr("bisaddle.estimators.worst_group.bucket", lambda size, least=1: size)
+            exact.setattr("bisaddle.estimators.worst_group.width_of", lambda columns: columns + 1)
             exact.setattr("bisaddle.estimators.worst_group.copies", np.arange)
-            bare = choose(data, columns, 0.5, 1e-7, 10_000, "it", N)
-        np.testing.assert_allclose(padded.theta, bare.theta, atol=2e-5)
+            bare = choose(labelled(*given) if columns else least_squares, columns, *choices)
+        np.testing.assert_allclose(padded.theta[: D + 1], bare.theta, atol=2e-5)
         np.testing.assert_allclose(padded.losses, bare.losses, atol=1e-5)
         np.testing.assert_allclose(padded.weights, bare.weights, atol=1e-4)
         np.testing.assert_allclose(padded.mix, bare.mix, atol=1e-4)
@@ -99,6 +101,11 @@ def test_buckets_are_few_and_near():
     assert [bucket(size) for size in (1, 2, 3, 4, 5, 6, 7, 9, 13)] == [1, 2, 3, 4, 6, 6, 8, 12, 16]
     assert [bucket(size, 8) for size in (1, 8, 9, 17, 25, 33)] == [8, 8, 16, 24, 32, 48]
     assert max(bucket(size, 8) / size for size in range(16, 5000)) < 1.5
+    assert [width_of(columns) for columns in (1, 7, 8, 31, 32, 50, 63, 64, 99)] == [8, 8, 16, 32, 36, 52, 64, 72, 104]
+    for rows in range(600, 200_000, 777):
+        chunks, each, _ = room(rows, 5)
+        assert rows <= chunks * each < 1.065 * rows + 512
+    assert room(500, 50) == (1, 512, 52) and room(50_000, 50) == (100, 512, 52)
     np.testing.assert_array_equal(copies(5), [0, 1, 2, 3, 4, 0])
     np.testing.assert_allclose(gathered(np.array([1.0, 2, 3, 4, 5, 6]), copies(5)), [7, 2, 3, 4, 5])
 
@@ -181,6 +188,8 @@ def test_warnings_say_what_to_do():
         ({"folds": 1}, (X, Y, GROUPS), "folds must be a whole number >= 2"),
         ({"tol": 0}, (X, Y, GROUPS), "tol must be a finite number > 0"),
         ({"max_steps": 0}, (X, Y, GROUPS), "max_steps must be a whole number >= 1"),
+        ({"folds": N + 1}, (X, Y), "the table has 360 rows for folds=361, and needs as many; use fewer folds"),
+        ({"folds": 200}, (X, Y, GROUPS), "group '.*' has 1.. rows for folds=200.*merge small groups"),
         ({}, (X, Y, GROUPS[:9]), "groups must have one entry for each of the 360 rows"),
         ({}, (X, Y, [None, *GROUPS[1:]]), "groups must not be missing"),
         ({}, (X, Y, ["alone", *GROUPS[1:]]), "group 'alone' has 1 row.*merge small groups"),
@@ -225,3 +234,51 @@ def test_scores_need_an_outcome_for_each_row(regressor):
 def test_importing_the_package_does_not_import_scikit_learn():
     code = "import sys, bisaddle; bisaddle.solve; bisaddle.apps.hyperparameter; assert 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+def by_a_simple_search(loss, rows, targets, protection, penalty_of):
+    """The worst mix of a weighted fit, minimised by SciPy without derivatives: fits, folds and mixes written out."""
+    shares = np.bincount(CODES) / N
+    fold = deal(CODES, 3, 0, None if loss == "squared" else targets)
+
+    def fitted(weights, ridge, kept):
+        at = weights[CODES[kept]] / np.bincount(CODES[kept])[CODES[kept]]
+        theta = np.zeros(rows.shape[1])
+        for _ in range(1 if loss == "squared" else 12):  # Newton's method
+            z = rows[kept] @ theta
+            chance = z if loss == "squared" else expit(z)
+            slope, curve = chance - targets[kept], 1.0 if loss == "squared" else chance * (1 - chance)
+            hessian = (rows[kept].T * (at * curve)) @ rows[kept] + np.diag(ridge)
+            theta = theta - np.linalg.solve(hessian, rows[kept].T @ (at * slope) + ridge * theta)
+        return theta
+
+    def worst(v):
+        weights, ridge, losses = softmax([0.0, *v[1:]]), penalty_of(np.exp(v[0])), np.zeros(N)
+        for k in range(3):
+            z = rows[fold == k] @ fitted(weights, ridge, fold != k)
+            own = targets[fold == k]
+            losses[fold == k] = 0.5 * (z - own) ** 2 if loss == "squared" else np.logaddexp(0, z) - own * z
+        by_group = np.bincount(CODES, losses) / np.bincount(CODES)
+        # max over KL(y || shares) <= r of <y, l> = min over t > 0 of t r + t log sum shares exp(l / t)
+        dual = lambda s: np.exp(s) * (protection + logsumexp(by_group / np.exp(s), b=shares))
+        return minimize_scalar(dual, bounds=(-12, 6), method="bounded", options={"xatol": 1e-10}).fun
+
+    options = {"xatol": 1e-5, "fatol": 1e-9, "maxiter": 300}
+    found = minimize(worst, [-4.0, 0.0, 0.0], method="Nelder-Mead", options=options)
+    return found.fun, worst
+
+
+@pytest.mark.parametrize("loss", ["squared", pytest.param("logistic", marks=pytest.mark.slow)])
+def test_the_answer_is_that_of_a_simple_search(loss, regressor):
+    scaled = np.column_stack([np.ones(N), StandardScaler().fit_transform(X)])
+    free = 0.0 if loss == "squared" else FAINT
+    penalty_of = lambda penalty: np.array([free, *np.full(D, penalty)])
+    if loss == "squared":
+        model, targets, unit = regressor, (Y - Y.mean()) / Y.std(), 2 * Y.var()
+    else:
+        model, targets, unit = be.WorstGroupClassifier().fit(X, LABELS, groups=GROUPS), (LABELS == "yes") * 1.0, 1.0
+    best, worst = by_a_simple_search(loss, scaled, targets, 0.5, penalty_of)
+    weights = np.maximum(model.group_weights_, 1e-12)
+    ours = worst([np.log(model.penalty_), *np.log(weights[1:] / weights[0])])
+    np.testing.assert_allclose(ours, model.worst_mix_ @ model.group_loss_ / unit, rtol=1e-3)
+    assert abs(ours - best) <= 1e-3 * best

@@ -19,6 +19,7 @@ from bisaddle import oracle
 from bisaddle.apps.folds import deal
 from bisaddle.apps.hyperparameter import FAINT
 from bisaddle.apps.pooling import penalties, pooled
+from tests.app_checks import assert_constants_hold
 from tests.registry import flat
 from tests.test_hyperparameter import lower_solution, row_losses
 
@@ -108,18 +109,16 @@ def test_derivatives_agree_and_the_solution_is_certified(protection):
     assert result.status is bs.Status.CERTIFIED and result.gap <= 1e-4
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_constants_bound_the_hessian(loss):
+@pytest.mark.parametrize("loss", ["squared", "logistic", pytest.param("softmax", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("protection", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
+def test_constants_hold(loss, protection):
     features, targets, tasks = table()
-    if loss == "logistic":
-        targets = (targets > 0).astype(int)
-    problem, start = pooled(features, targets, tasks, loss=loss, bounds=((-1.0, 0.0, -1.0), (1.0, 2.0, 1.0)))
-    join = lambda v: jax.tree.unflatten(jax.tree.structure(start.theta), _parts(v, start.theta))
-    curve = jax.jit(jax.hessian(lambda v, x: problem.lower(x, join(v), problem.data)))
-    rng = np.random.default_rng(0)
-    for x in (problem.x_set.lower, problem.x_set.upper, np.array([-1.0, 2.0, 1.0])):
-        eigenvalues = np.linalg.eigvalsh(curve(rng.normal(size=flat(start.theta).size), jnp.asarray(x)))
-        assert problem.constants.mu_g <= eigenvalues[0] and eigenvalues[-1] <= problem.constants.L_g
+    if loss != "squared":
+        targets = np.digitize(targets, [0.0] if loss == "logistic" else [-0.5, 0.8])
+    bounds = ((-1.0, 0.0, -1.0), (1.0, 2.0, 1.0))
+    problem, start = pooled(features, targets, tasks, loss=loss, protection=protection, bounds=bounds)
+    used = assert_constants_hold(problem, start, spread=2.0)
+    assert used["L_g"] > 0.1 and used["L_g_thetatheta"] > 0.01
 
 
 @pytest.mark.slow
@@ -138,7 +137,7 @@ FEATURES, TARGETS, TASKS = table()
     ("arguments", "options", "message"),
     [
         ((FEATURES, TARGETS, TASKS[:5]), {}, "tasks must have one entry"),
-        ((FEATURES, TARGETS, ["alone", *TASKS[1:]]), {}, "every task needs at least 2 rows"),
+        ((FEATURES, TARGETS, ["alone", *TASKS[1:]]), {}, "task 'alone' has 1 row for folds=3"),
         ((FEATURES * np.nan, TARGETS, TASKS), {}, "features must be finite"),
         ((FEATURES, TARGETS, TASKS), {"loss": "hinge"}, "loss must be one of"),
         ((FEATURES, TARGETS, TASKS), {"loss": "logistic"}, "needs whole numbers 0 and 1"),
@@ -194,7 +193,8 @@ def test_the_refit_solves_the_lower_level_on_all_rows(regressor):
 
 
 def test_padding_changes_no_answer(regressor, monkeypatch):
-    monkeypatch.setattr("bisaddle.estimators.pooling.bucket", lambda size, least=1: size)
+    monkeypatch.setattr("bisaddle.estimators.pooling.bucket", lambda size: size)
+    monkeypatch.setattr("bisaddle.estimators.pooling.width_of", lambda columns: columns + 1)
     bare = be.PartialPoolingRegressor(tol=1e-7).fit(MANY[0], MANY[1], tasks=MANY[2])
     monkeypatch.undo()
     padded = be.PartialPoolingRegressor(tol=1e-7).fit(MANY[0], MANY[1], tasks=MANY[2])

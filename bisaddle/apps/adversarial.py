@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from bisaddle.apps.layers import TANH_BEND
 from bisaddle.apps.tasks import (
     ArrayLike,
     Weights,
@@ -25,8 +26,7 @@ from bisaddle.problem import Point, Problem
 from bisaddle.sets import Box, ConvexSet, L2Ball, Product, Simplex
 from bisaddle.trees import Number
 
-# the largest |tanh''|, and the largest third derivative of log(1 + exp)
-TANH_BEND = 4 / (3 * 3**0.5)
+# the largest third derivative of log(1 + exp)
 BEND = 1 / (6 * 3**0.5)
 
 
@@ -123,8 +123,7 @@ def bilevel(
     exact |= {"D_X": diameter_of(X, start), "L_thetay": made.slope, "L_ytheta": made.slope}
     if of_distributions(Y):
         exact |= {"L_thetatheta": made.up + made.down, "C_theta": made.slope}
-        if made.kind is Linear:
-            exact |= _linear_constants(A, float(np.max(s)), float(radius), strength, attack, form)
+        exact |= _constants(made, A, float(np.max(s)), float(radius), strength, attack, form)
     constants = exactly(exact)
     data = made.kind(*map(device, (A, signs, s, strength, rho)))
     upper = _ball if form == "ball" else _lagrangian
@@ -161,10 +160,10 @@ def saddle(
     reach, N = require_size("reach", reach), len(A)
     exact = {"L_yy": (strength + made.down) / N, "mu_y": (strength - made.up) / N}
     exact |= {"D_X": diameter_of(made.x_sets, made.start), "D_Y": 2 * reach * N**0.5}
-    if made.kind is Linear:
-        most, U = float(np.max(s)), _lengths(A, float(np.max(s)) * reach)
-        cross = float(np.linalg.norm(_crossed(U, most, float(radius)))) / N
-        exact |= {"L_xx": float(np.mean(U**2)) / 4, "L_xy": cross, "L_yx": cross}
+    most = float(np.max(s))
+    bounds = _loss(_score(made, A, most * reach, most, float(radius)))
+    cross = float(np.linalg.norm(bounds.xt)) / N
+    exact |= {"L_xx": float(np.mean(bounds.xx)), "L_xy": cross, "L_yx": cross}
     constants = exactly(exact)
     data = made.kind(*map(device, (A, signs, s, strength, 0.0)))
     problem = Problem(_classical, None, Product(made.x_sets), L2Ball(reach, axis=-1), data, constants=constants)
@@ -252,33 +251,73 @@ def _lengths(A: np.ndarray, moved: float) -> np.ndarray:
     return np.hypot(np.linalg.norm(A, axis=1) + moved, 1)
 
 
-def _crossed(U: np.ndarray, s: float, R: float) -> np.ndarray:
-    """|d^2 l_i / dtheta_i d(w, c)|:  l'' (s w)(a, 1)' + l' (s, 0),  |l'| <= 1,  l'' <= 1/4"""
-    return s * R * U / 4 + s
+class Derived(NamedTuple):
+    """Bounds of the derivatives of one row's score or loss, in x and in the row's attack t."""
+
+    x: np.ndarray | float
+    t: np.ndarray | float
+    xx: np.ndarray | float
+    xt: np.ndarray | float
+    tt: np.ndarray | float
+    xxt: np.ndarray | float
+    xtt: np.ndarray | float
+    ttt: np.ndarray | float
 
 
-def _linear_constants(A: np.ndarray, s: float, R: float, strength: float, attack: str, form: str) -> dict[str, float]:
-    """Upper bounds by norms for a linear score, |w| <= R and weights p of sum 1; s: the largest of the scales.
+def _score(made: Model, A: np.ndarray, moved: float, s: float, R: float) -> Derived:
+    """Of every row's score, for |w| <= R, or |W|, |v| <= R; s: the largest of the scales.
 
-    |theta_i| <= s R / strength goes on to hold after a step of theta: the slope of l in it is at most s R.
-    m the margin:  |dm| <= U_i |dx| + s R |dtheta_i|
+    A network's is <v, h> + c,  h = tanh(z),  z = W q + u,  with dz = dW q + du along x and W s dt along t:
+        m_xx = 2 dv h' dz + v h'' dz^2,     m_xt = (dv h' + v h'' dz) W s dt + v h' dW s dt,     and so on
+    |h'| <= 1,  |h''| <= TANH_BEND,  its slope at most 2,  2 |dv| |d(W, u)| <= |dx|^2
+    """
+    U = _lengths(A, moved)
+    if made.kind is Linear:
+        return Derived(U, s * R, 0.0, s, 0.0, 0.0, 0.0, 0.0)
+    B, steps = TANH_BEND, made.start["shifts"].size + 1  # |(h, 1)|^2 at most
+    return Derived(
+        x=np.sqrt(steps + R**2 * U**2),
+        t=s * R**2,
+        xx=U + B * R * U**2,
+        xt=s * R * np.hypot(1, 1 + B * R * U),
+        tt=B * s**2 * R**3,
+        xxt=s * (1 + 3 * B * R * U + 2 * R**2 * U**2),
+        xtt=s**2 * R**2 * np.hypot(B, 2 * B + 2 * R * U),
+        ttt=2 * s**3 * R**4,
+    )
+
+
+def _loss(m: Derived) -> Derived:
+    """Of log(1 + exp(-b m)), whose derivatives in m are at most 1, 1/4 and BEND."""
+    return Derived(
+        x=m.x,
+        t=m.t,
+        xx=m.x**2 / 4 + m.xx,
+        xt=m.x * m.t / 4 + m.xt,
+        tt=m.t**2 / 4 + m.tt,
+        xxt=BEND * m.x**2 * m.t + (m.xx * m.t + 2 * m.xt * m.x) / 4 + m.xxt,
+        xtt=BEND * m.x * m.t**2 + (m.tt * m.x + 2 * m.xt * m.t) / 4 + m.xtt,
+        ttt=BEND * m.t**3 + 3 * m.tt * m.t / 4 + m.ttt,
+    )
+
+
+def _constants(
+    made: Model, A: np.ndarray, s: float, R: float, strength: float, attack: str, form: str
+) -> dict[str, float]:
+    """Upper bounds by norms, for weights p of sum 1; s: the largest of the scales.
+
+    |theta_i| <= slope / strength goes on to hold after a step of theta.
     """
     N, norm = len(A), np.linalg.norm
-    U = _lengths(A, s * s * R / strength)
+    l = _loss(_score(made, A, s * made.slope / strength, s, R))
     # along lam the slope of f is N |p - 1/N|^2 - rho
-    across = norm(U) if form == "ball" else np.hypot(norm(U), 2 * N * (1 - 1 / N) ** 0.5)
-    cross = float(np.max(_crossed(U, s, R)))
-    exact = {"L_xx": float(np.max(U)) ** 2 / 4, "L_xtheta": cross, "L_thetax": cross}
+    across = norm(l.x) if form == "ball" else np.hypot(norm(l.x), 2 * N * (1 - 1 / N) ** 0.5)
+    exact = {"L_xx": float(np.max(l.xx)), "L_xtheta": float(np.max(l.xt)), "L_thetax": float(np.max(l.xt))}
     exact |= {"L_xy": float(across), "L_yx": float(across)}
     if attack == "linearised":  # all at theta = 0, and the Hessian is constant
-        U = _lengths(A, 0.0)
-        along_x, along_theta, twist = BEND * s * R * U**2 + s * U / 2, 0.0, 0.0
-    else:
-        along_x = BEND * s * R * U**2 + s * U / 2
-        along_theta = float(np.max(BEND * s**2 * R**2 * U)) + s**2 * R / 2
-        twist = max(BEND * s**2 * R**2 * float(np.max(U)) + s**2 * R / 2, BEND * s**3 * R**3)
-    exact |= {"C_thetax": float(norm(_crossed(U, s, R))), "L_g_thetatheta": twist}
-    return exact | {"L_g_thetax": max(float(norm(along_x)), along_theta)}
+        l = _loss(_score(made, A, 0.0, s, R))._replace(xtt=0.0, ttt=0.0)
+    exact |= {"C_thetax": float(norm(l.xt)), "L_g_thetatheta": float(max(np.max(l.xtt), np.max(l.ttt)))}
+    return exact | {"L_g_thetax": max(float(norm(l.xxt)), float(np.max(l.xtt)))}
 
 
 def _strength(given: Number | None, made: Model, attack: str, usual: float) -> float:

@@ -209,11 +209,23 @@ def network(
     exact = {"mu_g": ridge, "L_g": bent + ridge, "L_yy": divergence * T, "mu_y": divergence * T}
     exact |= {"D_Y": diameter(Y, (T,)), "D_X": layers.diameter(x, radius)}
     exact |= {"L_thetay": bent * r + 2 * k**0.5, "L_ytheta": bent * r + 2 * k**0.5}
+    exact |= _pairs(checked, 0, x, float(radius), r).lower_constants()
     if of_distributions(Y):
         exact |= {"L_thetatheta": bent, "C_theta": bent * r + 2 * k**0.5}
+        exact |= _pairs(checked, 2, x, float(radius), r).upper_constants()
     constants = exactly(exact)
     problem = Problem(_network_upper, _network_lower, X, Y, data, constants=constants)
     return problem, Point(x=x, theta=np.zeros((T, k)), y=np.full(T, 1.0 / T))
+
+
+def _pairs(tasks: list[Task], at: int, x: Sequence[dict], radius: float, r: float) -> layers.Head:
+    """Of differences of features of the two classes: those of the rows that can change most stand for all."""
+    J, S, p = [], [], 2 * x[-1]["shifts"].size ** 0.5
+    for task in tasks:
+        longest = np.array([np.max(np.linalg.norm(rows, axis=1)) for rows in _by_class(task[at], task[at + 1])])
+        for found, bounds in zip((J, S), layers.derivatives(x, radius, longest), strict=True):
+            found.append(bounds.sum(keepdims=True))
+    return layers.Head(p, J, S, [1 + p * r] * len(tasks), 1.0, 0.0, r)
 
 
 def area(scores: ArrayLike, labels: ArrayLike, false_positives: Number = 1.0) -> float:

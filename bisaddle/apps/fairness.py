@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bisaddle.apps.folds import as_codes, checked_labels, deal, moments, one_hot, sums
+from bisaddle.apps.folds import as_codes, checked_labels, deal, moments, sums
 from bisaddle.apps.hyperparameter import FAINT, HIGHEST, LOSSES, LOWEST, tuning
 from bisaddle.apps.pooling import pooled
 from bisaddle.apps.tasks import as_numbers
@@ -108,7 +108,7 @@ def own_best(features, targets, groups, loss: str = "squared", folds: int = 3, s
     if loss == "squared":
         return _least_squares(moments(*sums(features, labels, codes, fold, (folds, len(distinct)))), penalties)
     rows = np.column_stack([np.ones(len(features)), features])
-    hot = one_hot(labels, 1 if loss == "logistic" else int(labels.max()) + 1)
+    hot = labels[:, None] if loss == "logistic" else np.eye(int(labels.max()) + 1)[labels]
     best = []
     for g in range(len(distinct)):
         mine = codes == g

@@ -3,8 +3,10 @@
 Block k < K of a model is trained without fold k; block K on all rows, so that it is the refit.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +14,8 @@ from jaxtyping import Array
 
 from bisaddle.apps.tasks import as_numbers
 
-# rows that are standardised at a time
-CHUNK = 8192
+# rows that are looked at together
+CHUNK = 512
 # NumPy's while the data are made, JAX's in a problem
 Leaf = Any
 
@@ -48,57 +50,130 @@ class Moments(NamedTuple):
         outside = half_squares(self.gram[:-1], self.cross[:-1], self.square[:-1], coef)
         return every - (1 - self.left_out) * outside - self.left_out * self.offset
 
+    def held_slopes(self, coef: Array, weights: Array) -> Array:
+        """The gradient in coef of sum_kg weights_kg held_losses_kg; weights: (folds, groups)."""
+        part = coef[:-1]
+        inside = (weights * (1 - self.left_out))[..., None]
+        every = weights[..., None] * (jnp.einsum("gij,kgj->kgi", self.gram[-1], part) - self.cross[-1])
+        outside = inside * (jnp.einsum("kgij,kgj->kgi", self.gram[:-1], part) - self.cross[:-1])
+        return jnp.concatenate([every - outside, jnp.zeros_like(coef[:1])])
 
-class Rows(NamedTuple):
-    """Rows z with labels: targets (n, 1) of 0 and 1, or (n, C) with a 1 for the class; real: 0 for rows that only pad.
+    def train_slopes(self, coef: Array, weights: Array) -> Array:
+        """The gradient in coef of sum_kg weights_g train_losses_kg."""
+        return weights[:, None] * (jnp.einsum("kgij,kgj->kgi", self.gram, coef) - self.cross)
+
+    def train_products(self, coef: Array, w: Array, weights: Array) -> Array:
+        """How train_slopes changes along w."""
+        return weights[:, None] * jnp.einsum("kgij,kgj->kgi", self.gram, w)
+
+    def train_along(self, coef: Array, w: Array) -> Array:
+        """(blocks, groups): how train_losses change along w."""
+        return jnp.sum(w * (jnp.einsum("kgij,kgj->kgi", self.gram, coef) - self.cross), axis=-1)
+
+
+class Chunk(NamedTuple):
+    """Some of the rows of Rows, with their labels, groups and folds."""
+
+    rows: Leaf
+    labels: Leaf
+    groups: Leaf
+    fold: Leaf
+
+    def outside(self, blocks: int) -> Array:
+        """(blocks, rows): whether block k was trained on it."""
+        return (self.fold != jnp.arange(blocks)[:, None]) & (self.fold >= 0)
+
+    def inside(self, blocks: int) -> Array:
+        """(blocks, rows): whether it is in fold k."""
+        return self.fold == jnp.arange(blocks)[:, None]
+
+
+class Rows(eqx.Module):
+    """Rows z with labels 0, 1, ..., in chunks (chunks, rows of each, ...); a row of fold -1 only fills up its chunk.
 
     outside[k, g]: one over the number of rows of group g outside fold k; left_out, shares, offset: as in Moments.
     copies: the group that stands in each place, so that one may stand in several.
+    Sums over rows are taken a chunk at a time, and so are their derivatives: nothing as large as the data is made.
     """
 
-    rows: Leaf
-    targets: Leaf
-    groups: Leaf
-    fold: Leaf
-    real: Leaf
+    chunks: Chunk
     copies: Leaf
     outside: Leaf
     left_out: Leaf
     shares: Leaf
     offset: Leaf
 
+    def row_losses(self, coef: Array, part: Chunk) -> Array:
+        """(blocks, rows) of coefficients (blocks, groups or 1, columns, scores of a row)."""
+        return label_losses(row_scores(coef, part), part.labels)
+
     def train_losses(self, coef: Array) -> Array:
         """As of Moments; coef has a last axis, of the scores of a row."""
-        return self.trained(self.row_losses(coef))
+        losses = lambda part: self.row_losses(coef, part) * part.outside(len(coef))
+        return self._by_group(losses) * self.outside
 
     def held_losses(self, coef: Array) -> Array:
-        return self.held(self.row_losses(coef[:-1]))
+        losses = lambda part: self.row_losses(coef[:-1], part) * part.inside(len(coef) - 1)
+        return self._by_group(losses) * self.outside[-1] - self.left_out * self.offset
 
-    def trained(self, losses: Array) -> Array:
-        """Means over the rows of each group outside fold k, of losses (blocks, rows)."""
-        inside = self.fold != jnp.arange(len(losses))[:, None]
-        return self.by_group(losses * inside * self.real) * self.outside
+    def held_slopes(self, coef: Array, weights: Array) -> Array:
+        spread = self._weights(weights * self.outside[-1])
+        total = lambda c, part: jnp.sum(spread(part) * part.inside(len(c)) * self.row_losses(c, part))
+        found = over_chunks(lambda part: jax.grad(total)(coef[:-1], part), self.chunks)
+        return jnp.concatenate([found, jnp.zeros_like(coef[:1])])
 
-    def held(self, losses: Array) -> Array:
-        """Sums over the rows of each group in fold k, by the number of all its rows, less the offset."""
-        inside = self.fold == jnp.arange(len(losses))[:, None]
-        return self.by_group(losses * inside * self.real) * self.outside[-1] - self.left_out * self.offset
+    def train_slopes(self, coef: Array, weights: Array) -> Array:
+        slopes = self._slopes(weights)
+        return over_chunks(lambda part: slopes(coef, part), self.chunks)
 
-    def row_losses(self, coef: Array) -> Array:
-        """(blocks, rows)"""
-        if coef.shape[1] == 1:
-            scores = jnp.einsum("nd,kdc->knc", self.rows, coef[:, 0])
-        elif coef.shape[1] <= coef.shape[2]:  # the scores of a row by all models are fewer than the coefficients of one
-            scores = jnp.einsum("nd,kgdc->kngc", self.rows, coef)
-            scores = jnp.take_along_axis(scores, self.groups[None, :, None, None], axis=2)[:, :, 0]
-        else:
-            scores = jnp.einsum("nd,kndc->knc", self.rows, coef[:, self.groups])
-        return label_losses(scores, self.targets)
+    def train_products(self, coef: Array, w: Array, weights: Array) -> Array:
+        slopes = self._slopes(weights)
+        return over_chunks(lambda part: jax.jvp(lambda c: slopes(c, part), (coef,), (w,))[1], self.chunks)
 
-    def by_group(self, losses: Array) -> Array:
-        """(blocks, rows) -> (blocks, groups), sums"""
-        found = jax.vmap(lambda row: jax.ops.segment_sum(row, self.groups, len(self.shares)))(losses)
-        return found[:, self.copies]
+    def train_along(self, coef: Array, w: Array) -> Array:
+        along = lambda part: jax.jvp(lambda c: self.row_losses(c, part), (coef,), (w,))[1] * part.outside(len(coef))
+        return self._by_group(along) * self.outside
+
+    def _slopes(self, weights: Array) -> Callable[[Array, Chunk], Array]:
+        spread = self._weights(weights * self.outside)
+        return jax.grad(lambda c, part: jnp.sum(spread(part) * part.outside(len(c)) * self.row_losses(c, part)))
+
+    def _weights(self, weights: Array) -> Callable[[Chunk], Array]:
+        """(blocks, rows of a chunk), of weights for each place."""
+        found = jnp.zeros_like(weights).at[:, self.copies].add(weights)
+        return lambda part: found[:, part.groups]
+
+    def _by_group(self, values: Callable[[Chunk], Array]) -> Array:
+        """(blocks, groups), sums of values (blocks, rows) of a chunk."""
+        summed = jax.vmap(lambda row, groups: jax.ops.segment_sum(row, groups, len(self.shares)), (0, None))
+        return over_chunks(lambda part: summed(values(part), part.groups), self.chunks)[:, self.copies]
+
+
+def over_chunks(function: Callable[[Chunk], Any], chunks: Chunk) -> Any:
+    """The sum of the function over all chunks; whatever it makes of one is made again where it is differentiated."""
+    one = lambda i: jax.tree.map(lambda leaf: leaf[i], chunks)
+    if len(chunks.rows) == 1:
+        return function(one(0))
+    again = jax.checkpoint(function)
+    add = lambda total, part: (total + again(part), None)
+    like = jax.eval_shape(function, one(0))
+    return jax.lax.scan(add, jnp.zeros(like.shape, like.dtype), chunks)[0]
+
+
+def row_scores(coef: Array, part: Chunk) -> Array:
+    """(blocks, rows, scores of a row)"""
+    groups = coef.shape[1]
+    if groups == 1:
+        return jnp.einsum("nd,kdc->knc", part.rows, coef[:, 0])
+    if groups <= coef.shape[2]:  # the scores of a row by all models are fewer than the coefficients of one
+        every = jnp.einsum("nd,kgdc->kngc", part.rows, coef)
+        return jnp.einsum("kngc,ng->knc", every, jax.nn.one_hot(part.groups, groups, dtype=coef.dtype))
+    return jnp.einsum("nd,kndc->knc", part.rows, coef[:, part.groups])
+
+
+def width(data: Moments | Rows) -> int:
+    """The number of columns."""
+    return (data.gram if isinstance(data, Moments) else data.chunks.rows).shape[-1]
 
 
 def half_squares(gram: Array, cross: Array, square: Array, theta: Array) -> Array:
@@ -106,11 +181,12 @@ def half_squares(gram: Array, cross: Array, square: Array, theta: Array) -> Arra
     return 0.5 * (jnp.sum(theta * (jnp.einsum("...ij,...j->...i", gram, theta) - 2 * cross), axis=-1) + square)
 
 
-def label_losses(scores: Array, targets: Array) -> Array:
-    """The logistic loss of one score, targets 0 or 1; the softmax loss of several, targets a 1 for the class."""
+def label_losses(scores: Array, labels: Array) -> Array:
+    """The logistic loss of one score, labels 0 or 1; the softmax loss of several, labels 0, 1, ..."""
     if scores.shape[-1] == 1:
-        return (jax.nn.softplus(scores) - targets * scores)[..., 0]
-    return jax.nn.logsumexp(scores, axis=-1) - jnp.sum(targets * scores, axis=-1)
+        return jax.nn.softplus(scores[..., 0]) - labels * scores[..., 0]
+    hot = jax.nn.one_hot(labels, scores.shape[-1], dtype=scores.dtype)
+    return jax.nn.logsumexp(scores, axis=-1) - jnp.sum(hot * scores, axis=-1)
 
 
 def deal(groups: np.ndarray, folds: int, seed, labels: np.ndarray | None = None) -> np.ndarray:
@@ -175,26 +251,52 @@ def moments(found: np.ndarray, counts: np.ndarray, offset: np.ndarray | None = N
 
 
 def labelled(
-    rows: np.ndarray,
-    targets: np.ndarray,
+    features: np.ndarray,
+    labels: np.ndarray,
     groups: np.ndarray,
     fold: np.ndarray,
     sizes: tuple[int, int],
     offset: np.ndarray | None = None,
+    *,
+    intercept: bool = True,
+    shift: np.ndarray | float = 0.0,
+    scale: np.ndarray | float = 1.0,
+    shape: tuple[int, int, int] | None = None,
 ) -> Rows:
-    """Rows from arrays; sizes: (folds, groups)."""
+    """Rows (1, (features - shift) / scale), or without the 1; sizes: (folds, groups).
+
+    shape: (chunks, rows of each, columns), to be filled up with zeros; None: as few as hold them.
+    """
     K, G = sizes
+    n, first = len(features), int(intercept)
+    if shape is None:
+        shape = (-(-n // CHUNK), min(n, CHUNK), first + features.shape[1])
+    rows = on_a_border(shape)
+    flat = rows.reshape(-1, shape[2])
+    flat[:n, :first] = 1
+    for start in range(0, n, CHUNK):
+        part = flat[start : min(start + CHUNK, n), first : first + features.shape[1]]
+        np.subtract(features[start : start + CHUNK], shift, out=part)
+        part /= scale
+    columns = []
+    for given, empty in ((labels, 0), (groups, 0), (fold, -1)):
+        column = np.full(shape[:2], empty, np.int32)
+        column.reshape(-1)[:n] = given
+        columns.append(column)
     counts = np.bincount(fold.astype(np.int64) * G + groups, minlength=K * G).reshape(K, G)
     size = counts.sum(axis=0)
     outside = 1 / np.concatenate([size - counts, size[None]])
     offset = np.zeros(G) if offset is None else np.asarray(offset, float)
-    whole = (groups.astype(np.int32), fold.astype(np.int32), np.ones(len(rows)), np.arange(G, dtype=np.int32))
-    return Rows(rows, targets, *whole, outside, counts / size, size / size.sum(), offset)
+    whole = np.arange(G, dtype=np.int32)
+    return Rows(Chunk(rows, *columns), whole, outside, counts / size, size / size.sum(), offset)
 
 
-def one_hot(labels: np.ndarray, columns: int) -> np.ndarray:
-    """Targets for so many scores of a row: (n, 1) of 0 and 1 for a single one, else (n, C) with a 1 for the class."""
-    return labels[:, None].astype(float) if columns == 1 else np.eye(columns)[labels]
+def on_a_border(shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros that begin where JAX takes them as they lie; others it copies."""
+    size, border = 8 * int(np.prod(shape)), 64
+    room = np.zeros(size + border, np.uint8)
+    start = -room.ctypes.data % border
+    return room[start : start + size].view(np.float64).reshape(shape)
 
 
 def as_codes(values, what: str, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -233,18 +335,20 @@ def checked_table(
         )
     if folds != 0 and (isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2):
         raise ValueError(f"folds must be a whole number >= 2, given {folds!r}")
-    if folds > len(features):
-        raise ValueError(f"folds must be at most the number of rows, {len(features)}, given {folds}")
     if groups is None:
+        enough_rows(len(features), folds)
         return features, np.zeros(len(features), int), 1
     distinct, codes = as_codes(groups, what, len(features))
     counts = np.bincount(codes)
-    if folds and counts.min() < 2:
-        raise ValueError(
-            f"every {what[:-1]} needs at least 2 rows, for the folds; {what[:-1]} {distinct[np.argmin(counts)]} has "
-            f"one: merge small {what}, or drop them"
-        )
+    enough_rows(int(counts.min()), folds, f"{what[:-1]} '{distinct[np.argmin(counts)]}'", what)
     return features, codes, len(distinct)
+
+
+def enough_rows(rows: int, folds: int, whose: str = "the table", what: str = "") -> None:
+    """ValueError unless there is one for each fold."""
+    if rows < folds:
+        advice = f"merge small {what}, drop them, or use fewer folds" if what else "use fewer folds"
+        raise ValueError(f"{whose} has {rows} row{'s' * (rows != 1)} for folds={folds}, and needs as many; {advice}")
 
 
 def checked_labels(targets, loss: str) -> np.ndarray:

@@ -82,9 +82,8 @@ def tuning(
     sums, _ = found.sums(intercept=intercept, **change)
     data = moments(sums.reshape(folds, groups, *sums.shape[1:]), counts, offset)
     kind = hyperparameter.kinds(penalties, found.width, intercept)
-    return hyperparameter.with_constants(
-        *hyperparameter.posed(data, kind, np.zeros(len(kind)), 0, against, protection, bounds, reweight)
-    )
+    made = hyperparameter.posed(data, kind, np.zeros(len(kind)), 0, against, protection, bounds, reweight)
+    return hyperparameter.with_constants(*made, 0, against)
 
 
 def _one_fold(who: str, given: Gram) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from bisaddle.apps.fold_bounds import BOUNDS, ZEROS, of_moments, of_rows, upper_constants
 from bisaddle.apps.folds import (
     Moments,
     Rows,
@@ -18,11 +19,9 @@ from bisaddle.apps.folds import (
     label_losses,
     labelled,
     moments,
-    one_hot,
     sums,
 )
-from bisaddle.apps.multitask_heads import Logistic, Softmax
-from bisaddle.apps.tasks import require_size
+from bisaddle.apps.tasks import diameter, exactly, require_size
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box, KLBall, Product, Simplex
 from bisaddle.sets.base import ConvexSet
@@ -64,7 +63,8 @@ def tuning(
     column 0, has none. reweight: False leaves the weights at the shares of the groups.
     against: "groups"; "folds" (y weighs folds); "mean" (no y). protection: U is the KL ball of this radius around the
     shares of the groups (folds); "worst": the whole simplex. Features should be standardised, for the bounds to fit.
-    Returns the problem, with exact Constants for "squared", and the start: shares as weights, the middle of the bounds.
+    Returns the problem, with its Constants, and the start: shares as weights, the middle of the bounds. Those constants
+    that depend on theta hold for |theta_k| <= r, a ball that runs from this start with small steps of theta stay in.
     """
     features, codes, G = checked_table(features, groups, targets, folds=folds)
     check_choices(loss, against, bounds)
@@ -77,10 +77,10 @@ def tuning(
         columns = 0
     else:
         columns = 1 if loss == "logistic" else int(labels.max()) + 1
-        rows = np.column_stack([np.ones((len(features), int(intercept))), features])
-        data = labelled(rows, one_hot(labels, columns), codes, fold, (folds, G), offset)
+        data = labelled(features, labels, codes, fold, (folds, G), offset, intercept=intercept)
         fixed[: int(intercept)] = FAINT
-    return with_constants(*posed(data, kind, fixed, columns, against, protection, bounds, reweight), columns)
+    made = posed(data, kind, fixed, columns, against, protection, bounds, reweight)
+    return with_constants(*made, columns, against)
 
 
 def posed(
@@ -106,9 +106,9 @@ def posed(
     y_set, y = (None, None) if against == "mean" else (around(centre, protection), centre)
     by_hand = Derivatives(
         f_x=_f_x,
-        f_theta=_F_THETA[against] if columns == 0 else None,
+        f_theta=_F_THETA[columns == 0][against],
         f_y=None if y is None else _F_Y[against],
-        **(_BY_HAND if columns == 0 else {}),
+        **_BY_HAND[columns == 0],
     )
     everything = jax.device_put({"rows": data, "kind": np.asarray(kind, float), "fixed": np.asarray(fixed, float)})
     problem = Problem(_UPPER[against], _lower, Product(sets), y_set, everything, derivatives=by_hand)
@@ -117,8 +117,8 @@ def posed(
     return problem, Point(x={"penalty": middle, "weights": shares}, theta=np.zeros(shape), y=y)
 
 
-def with_constants(problem: Problem, start: Point, columns: int = 0) -> tuple[Problem, Point]:
-    return Problem(**{**vars(problem), "constants": _constants(problem, columns)}), start
+def with_constants(problem: Problem, start: Point, columns: int, against: str) -> tuple[Problem, Point]:
+    return Problem(**{**vars(problem), "constants": _constants(problem, columns, against)}), start
 
 
 def cleaning(
@@ -150,15 +150,15 @@ def cleaning(
     labels, right = checked_labels(targets, loss), checked_labels(valid_targets, loss)
     ones = lambda rows: np.column_stack([np.ones((len(rows), int(intercept))), rows])
     count = int(max(labels.max(), right.max())) + 1 if loss == "softmax" else 1
-    as_targets = (lambda t: t[:, None]) if loss == "squared" else (lambda t: one_hot(t, count))
-    data = {"rows": ones(features), "targets": as_targets(labels), "valid_rows": ones(clean)}
-    data |= {"valid_targets": as_targets(right), "groups": codes.astype(np.int32)}
+    kind = np.float64 if loss == "squared" else np.int32
+    data = {"rows": ones(features), "targets": labels.astype(kind), "valid_rows": ones(clean)}
+    data |= {"valid_targets": right.astype(kind), "groups": codes.astype(np.int32)}
     sizes = np.bincount(codes, minlength=G)
     data |= {"by_size": 1 / sizes, "shares": sizes / sizes.sum(), "penalty": np.asarray(penalty)}
     squared = loss == "squared"
     upper = _CLEAN_UPPER[squared]
     y_set, y = (None, None) if groups is None else (around(data["shares"], protection), data["shares"])
-    constants = _clean_constants(data, loss, groups is not None)
+    constants = _clean_constants(data, loss, y_set)
     problem = Problem(upper, _CLEAN_LOWER[squared], Box(0.0, 1.0), y_set, jax.device_put(data), constants=constants)
     shape = (data["rows"].shape[1], count)
     return problem, Point(x=np.full(len(features), 0.5), theta=np.zeros(shape), y=y)
@@ -267,15 +267,39 @@ def _g_theta_x(x, theta, w, data):
     return {"penalty": jnp.exp(x["penalty"]) * (jnp.sum(theta * w, axis=0) @ data["kind"]), "weights": along}
 
 
-_UPPER, _F_THETA, _F_Y = (
-    {name: partial(function, against=name) for name in AGAINST} for function in (_upper, _f_theta, _f_y)
+def _rows_f_theta(x, theta, y, data, against):
+    return data["rows"].held_slopes(theta[:, None], _SPREAD[against](y, data["rows"]))[:, 0]
+
+
+def _rows_g_theta(x, theta, data):
+    return data["rows"].train_slopes(theta[:, None], x["weights"])[:, 0] + _penalties(x, data)[:, None] * theta
+
+
+def _rows_g_theta_theta(x, theta, w, data):
+    product = data["rows"].train_products(theta[:, None], w[:, None], x["weights"])[:, 0]
+    return product + _penalties(x, data)[:, None] * w
+
+
+def _rows_g_theta_x(x, theta, w, data):
+    along = jnp.sum(data["rows"].train_along(theta[:, None], w[:, None]), axis=0)
+    return {"penalty": jnp.exp(x["penalty"]) * (jnp.sum(theta * w, axis=(0, 2)) @ data["kind"]), "weights": along}
+
+
+# made once, so that they are compiled once
+_UPPER, _F_Y, _MOMENTS_F_THETA, _ROWS_F_THETA = (
+    {name: partial(function, against=name) for name in AGAINST} for function in (_upper, _f_y, _f_theta, _rows_f_theta)
 )
-_BY_HAND = {"g_theta": _g_theta, "g_theta_theta": _g_theta_theta, "g_theta_x": _g_theta_x}
+# by whether they are for moments
+_F_THETA = {True: _MOMENTS_F_THETA, False: _ROWS_F_THETA}
+_BY_HAND = {
+    True: {"g_theta": _g_theta, "g_theta_theta": _g_theta_theta, "g_theta_x": _g_theta_x},
+    False: {"g_theta": _rows_g_theta, "g_theta_theta": _rows_g_theta_theta, "g_theta_x": _rows_g_theta_x},
+}
 
 
 def _clean_losses(theta, rows, targets, squared):
     scores = rows @ theta
-    return 0.5 * jnp.square(scores - targets)[:, 0] if squared else label_losses(scores, targets)
+    return 0.5 * jnp.square(scores[:, 0] - targets) if squared else label_losses(scores, targets)
 
 
 def _clean_upper(x, theta, y, data, squared):
@@ -289,7 +313,6 @@ def _clean_lower(x, theta, data, squared):
     return jnp.mean(x * losses) + 0.5 * data["penalty"] * jnp.sum(jnp.square(theta))
 
 
-# made once, so that they are compiled once
 _CLEAN_UPPER, _CLEAN_LOWER = (
     {squared: partial(function, squared=squared) for squared in (True, False)}
     for function in (_clean_upper, _clean_lower)
@@ -299,12 +322,13 @@ _CLEAN_UPPER, _CLEAN_LOWER = (
 # --- constants and checks ---------------------------------------------------------------------------------------------
 
 
-def _constants(problem: Problem, columns: int) -> Constants:
-    """Exact mu_g, L_g, diameters and zeros; for "squared" also upper bounds of the others, by norms, block by block.
+def _constants(problem: Problem, columns: int, against: str) -> Constants:
+    """Exact diameters and zeros; of the others bounds by norms, block by block.
 
     With z = (1, u), |mean u| <= m in every group and block and a penalty of at least p on u:
         v' H v + p |u part|^2 >= (a + m'u)^2 + p |u|^2,     whose least eigenvalue is that of [[1, m], [m, m^2 + p]]
-    r = max |c_kg| / mu_g:     |theta_k| <= r goes on to hold after a step of theta with alpha <= 2 / (mu_g + L_g)
+    r = max |c_kg| / mu_g, or the largest slope by the least penalty:
+        |theta_k| <= r goes on to hold after a step of theta with alpha <= 2 / (mu_g + L_g)
     """
     data, norm = problem.data, np.linalg.norm
     rows, fixed, kind = data["rows"], np.asarray(data["fixed"]), np.asarray(data["kind"])
@@ -312,59 +336,54 @@ def _constants(problem: Problem, columns: int) -> Constants:
     low, high = np.exp(float(box.lower)), np.exp(float(box.upper))
     least, most = float(np.min(kind @ np.full(kind.shape[1], low) + fixed)), float(np.max(high + fixed))
     K, G = rows.left_out.shape
-    sizes = {"D_X": float(np.hypot(np.log(high / low) * kind.shape[1] ** 0.5, 2**0.5 if G > 1 else 0.0))}
-    sizes |= {"L_yy": 0.0, "mu_y": 0.0, "L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0}
     if columns:
-        z, fewest = np.asarray(rows.rows), np.max(np.asarray(rows.outside), axis=0)
-        steep = max(_top(z[rows.groups == g].T @ z[rows.groups == g]) * fewest[g] for g in range(G))
-        sizes |= {"mu_g": least, "L_g": (0.25 if columns == 1 else 0.5) * steep + most}
-        return Constants(**sizes, origin=tuple((name, "exact") for name in sizes))
-    gram, cross = np.asarray(rows.gram), np.asarray(rows.cross)
-    if least == 0:  # the intercept
-        m2 = float(np.max(np.sum(gram[:, :, 0, 1:] ** 2, axis=-1)))
-        trace = 1 + m2 + low
-        least = float(2 * low / (trace + np.sqrt(trace**2 - 4 * low)))
-    h = np.linalg.eigvalsh(gram)[..., -1]
-    left = np.asarray(rows.left_out)[..., None]
-    held = gram[-1] - (1 - left[..., None]) * gram[:-1]
-    held_h, held_c = np.linalg.eigvalsh(held)[..., -1], norm(cross[-1] - (1 - left) * cross[:-1], axis=-1)
-    c = norm(cross, axis=-1)
-    r = float(np.max(c)) / least
-    slope = held_h * r + held_c
-    sizes |= {"mu_g": least, "L_g": float(np.max(h)) + most, "L_thetatheta": float(np.max(held_h))}
-    sizes |= {"L_thetay": float(norm(slope)), "L_ytheta": float(norm(slope)), "C_theta": float(norm(slope.max(axis=1)))}
-    sizes |= {"C_thetax": float(np.hypot(norm(h * r + c), (K + 1) ** 0.5 * high * r))}
-    spread = float(np.hypot(np.max(norm(h, axis=1)), high))
-    sizes |= {"L_g_thetatheta": spread, "L_g_thetax": max(spread, (K + 1) ** 0.5 * high * r)}
-    return Constants(**sizes, origin=tuple((name, "exact") for name in sizes))
+        found = of_rows(rows, columns)
+        r = float(np.max(found.slope)) / least
+    else:
+        if least == 0:  # the intercept
+            m2 = float(np.max(np.sum(np.asarray(rows.gram)[:, :, 0, 1:] ** 2, axis=-1)))
+            trace = 1 + m2 + low
+            least = float(2 * low / (trace + np.sqrt(trace**2 - 4 * low)))
+        r = float(np.max(norm(np.asarray(rows.cross), axis=-1))) / least
+        found = of_moments(rows, r)
+    sizes = {"D_X": float(np.hypot(np.log(high / low) * kind.shape[1] ** 0.5, 2**0.5 if G > 1 else 0.0))}
+    if problem.y_set is not None:
+        sizes |= {"D_Y": diameter(problem.y_set, (G if against == "groups" else K,))}
+    scaled = (K + 1) ** 0.5 * high * r
+    spread = float(np.hypot(np.max(norm(found.curvature, axis=1)), high))
+    sizes |= {"mu_g": least, "L_g": float(np.max(found.curvature)) + most} | upper_constants(found, rows, against)
+    sizes |= {"C_thetax": float(np.hypot(norm(found.slope), scaled)), "L_g_thetax": max(spread, scaled)}
+    return exactly(sizes | {"L_g_thetatheta": max(spread, float(np.max(found.bend)))})
 
 
-# of one row's loss in its scores: the largest slope, curvature and third derivative
-_BOUNDS = {"logistic": Logistic.bounds, "softmax": Softmax.bounds}
+def _clean_constants(data: dict, loss: str, y_set: ConvexSet | None) -> Constants:
+    """Exact mu_g and diameters, zeros, and of the others bounds by norms.
 
-
-def _clean_constants(data: dict, loss: str, grouped: bool) -> Constants:
-    """Exact mu_g and diameters, zeros, and for losses with bounded slopes upper bounds of the others, by norms.
-
-    n g_theta_x has the column l_i'(theta),     n d(g_theta_theta) = sum_i dx_i l_i'' + x_i dl_i''
+        n g_theta_x has the column l_i'(theta),     n d(g_theta_theta) = sum_i dx_i l_i'' + x_i dl_i''
+    Squares: |theta| <= r = mean of |z_i t_i| / penalty goes on to hold after a step of theta.
     """
-    rows, n, penalty = data["rows"], len(data["rows"]), float(data["penalty"])
-    curved = 1.0 if loss == "squared" else _BOUNDS[loss][1]
-    known = {"mu_g": penalty, "L_g": curved * _top(rows.T @ rows) / n + penalty, "L_yy": 0.0, "mu_y": 0.0}
-    known |= {"L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0, "D_X": n**0.5}
-    if loss != "squared":
-        steep, _, bent = _BOUNDS[loss]
-        length, valid = np.linalg.norm(rows, axis=1), data["valid_rows"]
-        mine = [valid[data["groups"] == g] for g in range(len(data["shares"]))]
-        slopes = steep * np.array([np.mean(np.linalg.norm(part, axis=1)) for part in mine])
-        bends = curved * np.array([_top(part.T @ part) / len(part) for part in mine])
-        mixed = np.max if grouped else (lambda values: data["shares"] @ values)
-        twist = float(np.linalg.norm(length**2)) * curved / n
-        known |= {"C_thetax": steep * float(np.linalg.norm(length)) / n, "L_g_thetax": twist}
-        known |= {"L_g_thetatheta": max(twist, bent * float(np.mean(length**3)))}
-        known |= {"L_thetatheta": float(mixed(bends)), "C_theta": float(mixed(slopes))}
-        known |= {"L_thetay": float(np.linalg.norm(slopes)), "L_ytheta": float(np.linalg.norm(slopes))}
-    return Constants(**known, origin=tuple((name, "exact") for name in known))
+    rows, valid, n, penalty = data["rows"], data["valid_rows"], len(data["rows"]), float(data["penalty"])
+    length, valid_length = np.linalg.norm(rows, axis=1), np.linalg.norm(valid, axis=1)
+    if loss == "squared":
+        curved, bent, r = 1.0, 0.0, float(np.mean(length * np.abs(data["targets"]))) / penalty
+        steep, valid_steep = (
+            size**2 * r + size * np.abs(targets)
+            for size, targets in ((length, data["targets"]), (valid_length, data["valid_targets"]))
+        )
+    else:
+        slope, curved, bent = BOUNDS[loss]
+        steep, valid_steep = slope * length, slope * valid_length
+    known = ZEROS | {"mu_g": penalty, "L_g": curved * _top(rows.T @ rows) / n + penalty, "D_X": n**0.5}
+    mine = [data["groups"] == g for g in range(len(data["shares"]))]
+    slopes = np.array([np.mean(valid_steep[own]) for own in mine])
+    bends = curved * np.array([_top(valid[own].T @ valid[own]) / np.sum(own) for own in mine])
+    mixed = np.max if y_set is not None else (lambda values: data["shares"] @ values)
+    twist = float(np.linalg.norm(length**2)) * curved / n
+    known |= {"C_thetax": float(np.linalg.norm(steep)) / n, "L_g_thetax": twist}
+    known |= {"L_g_thetatheta": max(twist, bent * float(np.mean(length**3)))}
+    known |= {"L_thetatheta": float(mixed(bends)), "C_theta": float(mixed(slopes))}
+    known |= {"L_thetay": float(np.linalg.norm(slopes)), "L_ytheta": float(np.linalg.norm(slopes))}
+    return exactly(known if y_set is None else known | {"D_Y": diameter(y_set, slopes.shape)})
 
 
 def _top(matrix: np.ndarray) -> float:

@@ -54,6 +54,7 @@ class Ridge(Rows):
     """(z - b)^2 / 2, whose curvature is 1"""
 
     curvature: ClassVar = 1.0
+    bend: ClassVar = 0.0
 
     @staticmethod
     def loss(z, b):
@@ -64,6 +65,7 @@ class Logistic(Rows):
     """log(1 + exp z) - b z for labels 0, 1: its slope is at most 1, its curvature 1/4"""
 
     curvature: ClassVar = 0.25
+    bend: ClassVar = 1 / (6 * 3**0.5)
 
     @staticmethod
     def loss(z, b):
@@ -111,11 +113,18 @@ def learn(
     exact = {"mu_g": ridge, "L_g": bent + ridge, "L_yy": divergence * T, "mu_y": divergence * T}
     exact |= {"D_X": layers.diameter(x, radius), "D_Y": diameter(Y, (T,))}
     # |theta_i| <= r goes on to hold after a step of theta
-    r = K**0.5 * max(float(np.mean(np.abs(b))) for b in targets) / ridge
+    r = K**0.5 * max(float(np.mean(np.abs(b))) if head == "ridge" else 1.0 for b in targets) / ridge
     slope = K * r + K**0.5 * max(float(np.mean(np.abs(b))) for b in query_targets) if head == "ridge" else K**0.5
     exact |= {"L_thetay": slope, "L_ytheta": slope}
+
+    def bounds(rows, targets):
+        steep = [K**0.5 * r + np.abs(b) if head == "ridge" else 1.0 for b in targets]
+        J, S = zip(*(layers.derivatives(x, radius, np.linalg.norm(A, axis=1)) for A in rows), strict=True)
+        return layers.Head(K**0.5, list(J), list(S), steep, kind.curvature, kind.bend, r)
+
+    exact |= bounds(support, targets).lower_constants()
     if of_distributions(Y):
-        exact |= {"L_thetatheta": bent, "C_theta": slope}
+        exact |= {"L_thetatheta": bent, "C_theta": slope} | bounds(query, query_targets).upper_constants()
     constants = exactly(exact)
     problem = Problem(_upper, _lower, X, Y, data, constants=constants)
     return problem, Point(x=x, theta=np.zeros((T, K)), y=np.full(T, 1.0 / T))

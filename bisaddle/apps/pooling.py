@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from bisaddle import trees
+from bisaddle.apps.fold_bounds import of_moments, of_rows, upper_constants
 from bisaddle.apps.folds import (
     Moments,
     Rows,
@@ -16,10 +18,11 @@ from bisaddle.apps.folds import (
     deal,
     labelled,
     moments,
-    one_hot,
     sums,
+    width,
 )
 from bisaddle.apps.hyperparameter import FAINT, LOSSES, around
+from bisaddle.apps.tasks import diameter, exactly
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box
 from bisaddle.trees import Number
@@ -54,7 +57,7 @@ def pooled(
     protection: 0 is the mean above, and there is no y; otherwise max over y in the KL ball of that radius around the
     shares of the tasks ("worst": the simplex) of sum_t y_t (CV_t - offset_t).
     Features should be standardised, for the bounds to fit.
-    Returns the problem, with mu_g and L_g, and the start: the middle of the bounds, theta = 0.
+    Returns the problem, with its Constants, and the start: the middle of the bounds, theta = 0.
     """
     features, codes, T = checked_table(features, tasks, targets, what="tasks", folds=folds)
     if loss not in LOSSES:
@@ -68,8 +71,7 @@ def pooled(
     if loss == "squared":
         data: Moments | Rows = moments(*sums(features, labels, codes, fold, (folds, T)), offset)
     else:
-        rows = np.column_stack([np.ones(len(features)), features])
-        data = labelled(rows, one_hot(labels, columns), codes, fold, (folds, T), offset)
+        data = labelled(features, labels, codes, fold, (folds, T), offset)
     problem, start = posed(data, np.full(T, 1 / T), columns, (low, high), protection)
     return Problem(**{**vars(problem), "constants": _constants(problem, columns)}), start
 
@@ -82,13 +84,13 @@ def posed(
     strength: in place of 1/T, for each task; columns: the number of scores of a row, 0 for least squares.
     """
     K, T = data.left_out.shape
-    d = (data.gram if isinstance(data, Moments) else data.rows).shape[-1]
+    d = width(data)
     shares = np.asarray(data.shares)
     mean = not isinstance(protection, str) and protection == 0
     y_set, y = (None, None) if mean else (around(shares, protection), shares)
     everything = {"rows": data, "strength": strength, "free": np.asarray(FAINT if columns else 0.0)}
     low, high = (np.asarray(bound, float) for bound in bounds)
-    by_hand = Derivatives(f_x=_f_x)
+    by_hand = Derivatives(_f_x, _f_theta, None if y is None else _f_y, _g_theta, _g_theta_theta, _g_theta_x)
     problem = Problem(_upper, _lower, Box(low, high), y_set, jax.device_put(everything), derivatives=by_hand)
     tail = () if columns == 0 else (columns,)
     theta = {"own": np.zeros((K + 1, T, d, *tail)), "shared": np.zeros((K + 1, d, *tail))}
@@ -104,61 +106,100 @@ def _coefficients(theta: Any) -> Array:
     return theta["shared"][:, None] + theta["own"]
 
 
+def _both(slopes: Array) -> dict[str, Array]:
+    """What a gradient in the coefficients of every task is in theta."""
+    return {"own": slopes, "shared": jnp.sum(slopes, axis=1)}
+
+
+def _ridge(x: Array, theta: Any, data: Any) -> dict[str, Array]:
+    """The gradient of the penalties, which are quadratic."""
+    shared, slopes, levels = penalties(x)
+    tail = (1,) * (theta["shared"].ndim - 2)
+    column = lambda first, others: jnp.full(theta["shared"].shape[1], others).at[0].set(first).reshape(-1, *tail)
+    strength = data["strength"].reshape(-1, 1, *tail)
+    return {
+        "own": strength * column(levels, slopes) * theta["own"],
+        "shared": column(data["free"], shared) * theta["shared"],
+    }
+
+
+def _weights(y, rows):
+    return jnp.broadcast_to(rows.shares if y is None else y, rows.left_out.shape)
+
+
 def _upper(x, theta, y, data):
-    weights = data["rows"].shares if y is None else y
-    return jnp.sum(weights * data["rows"].held_losses(_coefficients(theta)))
+    return jnp.sum(_weights(y, data["rows"]) * data["rows"].held_losses(_coefficients(theta)))
+
+
+def _lower(x, theta, data):
+    losses = jnp.sum(data["rows"].shares * data["rows"].train_losses(_coefficients(theta)))
+    return losses + 0.5 * trees.dot(theta, _ridge(x, theta, data))
 
 
 def _f_x(x, theta, y, data):
     return jnp.zeros_like(x)
 
 
-def _lower(x, theta, data):
-    shared, slopes, levels = penalties(x)
-    c, v = theta["shared"], theta["own"]
-    square = lambda part: 0.5 * jnp.sum(jnp.square(part))
-    own = jnp.sum(jnp.square(v), axis=tuple(range(3, v.ndim)))  # (blocks, tasks, columns)
-    own = 0.5 * jnp.sum(data["strength"][:, None] * own, axis=(0, 1))
-    ridge = shared * square(c[:, 1:]) + data["free"] * square(c[:, 0]) + slopes * jnp.sum(own[1:]) + levels * own[0]
-    return jnp.sum(data["rows"].shares * data["rows"].train_losses(_coefficients(theta))) + ridge
+def _f_theta(x, theta, y, data):
+    return _both(data["rows"].held_slopes(_coefficients(theta), _weights(y, data["rows"])))
+
+
+def _f_y(x, theta, y, data):
+    return jnp.sum(data["rows"].held_losses(_coefficients(theta)), axis=0)
+
+
+def _g_theta(x, theta, data):
+    slopes = data["rows"].train_slopes(_coefficients(theta), data["rows"].shares)
+    return jax.tree.map(jnp.add, _both(slopes), _ridge(x, theta, data))
+
+
+def _g_theta_theta(x, theta, w, data):
+    product = data["rows"].train_products(_coefficients(theta), _coefficients(w), data["rows"].shares)
+    return jax.tree.map(jnp.add, _both(product), _ridge(x, w, data))
+
+
+def _g_theta_x(x, theta, w, data):
+    return jax.grad(lambda x: trees.dot(w, _ridge(x, theta, data)))(x)
 
 
 def _constants(problem: Problem, columns: int) -> Constants:
-    """Bounds of the Hessian, diameters and zeros.
+    """Exact diameters and zeros; of the others bounds by norms, block by block.
 
     With e^2 = sum_t s_t |v_t|^2 + |u|^2, s the strengths, u the shared slopes, a the shared intercept, p the least of
     their penalties and M^2 >= 1 + |mean z|^2 of every task, the mean over tasks with weights n_t/n gives
         g_theta_theta >= (a + r)^2 + p e^2,     |r| <= M (sqrt(w) + 1) e,     w = max_t (n_t/n) / s_t
     whose least eigenvalue over a^2 + e^2 / min(s, 1) is that of a matrix [[1, m], [m, m^2 + q]].
+    |theta_k| <= r, the size of g_theta without penalties by the least of them (of squares, at 0 by mu_g), goes on to
+    hold after a step of theta. sum_t y_t |c + v_t|^2 <= 2 |theta_k|^2 for weights y of sum 1. Penalties are exp(<e, x>)
+    with |e|^2 <= 2.
     """
-    data = problem.data
+    data, norm = problem.data, np.linalg.norm
     rows, strength, shares = data["rows"], np.asarray(data["strength"]), np.asarray(data["rows"].shares)
     box: Any = problem.x_set
     low, high = (np.asarray(penalties(jnp.asarray(bound))) for bound in (box.lower, box.upper))
     least = min(1.0, strength.min())
-    most = float(max(high[0], strength.max() * high[1:].max()))
+    most = float(max(high[0], strength.max() * high[1:].max(), FAINT))
+    together = lambda sizes: float(np.max(np.hypot(sizes @ shares, norm(sizes * shares, axis=1))))
     if columns:
-        z, fewest = np.asarray(rows.rows), np.max(np.asarray(rows.outside), axis=0)
-        top = lambda own: float(np.linalg.eigvalsh(own.T @ own)[-1])
-        h = np.array([top(z[rows.groups == t]) * fewest[t] for t in range(len(shares))])
-        steep, mu = (0.25 if columns == 1 else 0.5) * h, min(FAINT, low[0], strength.min() * low[1:].min())
+        mu = float(min(FAINT, low[0], strength.min() * low[1:].min()))
+        found = of_rows(rows, columns)
+        r = together(found.slope) / mu
     else:
         gram = np.asarray(rows.gram)
-        steep = np.linalg.eigvalsh(gram)[..., -1].max(axis=0)
         M2 = 1 + float(np.max(np.sum(gram[:, :, 0, 1:] ** 2, axis=-1)))
         m2 = M2 * (1 + np.sqrt(np.max(shares / strength))) ** 2 * least
         q = low.min() * least
         trace = 1 + m2 + q
         mu = float(2 * q / (trace + np.sqrt(trace**2 - 4 * q)))
+        r = together(norm(np.asarray(rows.cross), axis=-1)) / mu
+        found = of_moments(rows, 2**0.5 * r)
     # [sum_t s_t H_t, s_t H_t ...]: c against itself, and c against all v_t, by Cauchy and Schwarz
-    weighted = shares * steep
-    L_g = float(max(weighted.sum() + np.linalg.norm(weighted), np.linalg.norm(weighted) + weighted.max())) + most
-    known = {
-        "mu_g": float(mu),
-        "L_g": L_g,
-        "L_yy": 0.0,
-        "mu_y": 0.0,
-        "D_X": float(np.linalg.norm(box.upper - box.lower)),
-    }
-    known |= {"L_xx": 0.0, "L_xtheta": 0.0, "L_xy": 0.0, "L_thetax": 0.0, "L_yx": 0.0}
-    return Constants(**known, origin=tuple((name, "exact") for name in known))
+    weighted = shares * found.curvature.max(axis=0)
+    L_g = float(max(weighted.sum() + norm(weighted), norm(weighted) + weighted.max())) + most
+    K, T = rows.left_out.shape
+    known = {"mu_g": mu, "L_g": L_g, "D_X": float(norm(box.upper - box.lower))}
+    known |= {} if problem.y_set is None else {"D_Y": diameter(problem.y_set, (T,))}
+    known |= upper_constants(found, rows, "mean" if problem.y_set is None else "groups", 2.0)
+    moved = 2**0.5 * most
+    known |= {"C_thetax": moved * (K + 1) ** 0.5 * r, "L_g_thetax": max(moved, 2 * most * (K + 1) ** 0.5 * r)}
+    return exactly(known | {"L_g_thetatheta": max(moved, 2**1.5 * float(np.max(found.bend)))})

@@ -10,32 +10,33 @@ from jaxtyping import Array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bisaddle.apps.folds import Rows, deal, labelled, one_hot
+from bisaddle.apps.folds import Chunk, Rows, row_scores, width
 from bisaddle.apps.hyperparameter import FAINT, posed
 from bisaddle.estimators.common import (
     ByScores,
     checked_choices,
     classes_of,
+    codes_of,
     decisions,
     features,
     in_float64,
     is_number,
+    labelled_rows,
     outcomes,
     raw_coefficients,
     refined,
     rows_to_fit,
     solved,
-    standard,
     warn_if_uncertified,
 )
-from bisaddle.estimators.padding import bucket, padded_rows, wide_enough
+from bisaddle.estimators.padding import wide_enough
 
 NORMS = ("l2", "linf")
 # |v| is replaced by sqrt(|v|^2 + ROUND^2) - ROUND, which is smooth, and less by at most this much of a margin
 ROUND = 0.03
 
 
-class AttackedRows(eqx.Module):
+class AttackedRows(Rows):
     """Rows whose loss is that after the attack which is worst for each of them, in closed form.
 
         binary:     log(1 + exp(-m + A(theta))),                                  m the margin of the row
@@ -46,33 +47,17 @@ class AttackedRows(eqx.Module):
     every class is attacked for on its own.
     """
 
-    base: Rows
     reach: Any
     norm: str = eqx.field(static=True)
 
-    @property
-    def left_out(self) -> Any:
-        return self.base.left_out
-
-    @property
-    def shares(self) -> Any:
-        return self.base.shares
-
-    def train_losses(self, coef: Array) -> Array:
-        return self.base.trained(self.row_losses(coef))
-
-    def held_losses(self, coef: Array) -> Array:
-        return self.base.held(self.row_losses(coef[:-1]))
-
-    def row_losses(self, coef: Array) -> Array:
-        theta, targets = coef[:, 0], self.base.targets
-        scores = jnp.einsum("nd,kdc->knc", self.base.rows, theta)
+    def row_losses(self, coef: Array, part: Chunk) -> Array:
+        theta, scores = coef[:, 0], row_scores(coef, part)
         if theta.shape[-1] == 1:
-            margins = (2 * targets - 1) * scores
-            return jax.nn.softplus(self.moved(theta)[:, None] - margins)[..., 0]
+            return jax.nn.softplus(self.moved(theta) - (2 * part.labels - 1) * scores[..., 0])
         apart = self.moved(theta[:, :, :, None] - theta[:, :, None, :])  # (blocks, classes, classes)
-        own = jnp.sum(targets * scores, axis=-1, keepdims=True)
-        return jax.nn.logsumexp(scores - own + jnp.einsum("nc,kcb->knb", targets, apart), axis=-1)
+        hot = jax.nn.one_hot(part.labels, theta.shape[-1], dtype=theta.dtype)
+        own = jnp.sum(hot * scores, axis=-1, keepdims=True)
+        return jax.nn.logsumexp(scores - own + jnp.einsum("nc,kcb->knb", hot, apart), axis=-1)
 
     def moved(self, v: Array) -> Array:
         """A of the columns, along axis 1."""
@@ -115,22 +100,14 @@ class AdversarialClassifier(ByScores, BaseEstimator):
         checked_choices(self.folds, self.tol, self.max_steps)
         X, y = rows_to_fit(self, X, y)
         self.classes_, labels = classes_of(y)
-        shift, scale = standard(X)
-        rows = np.empty((len(X), X.shape[1] + 1))
-        rows[:, 0] = 1
-        rows[:, 1:] = (X - shift) / scale
-        alone = np.zeros(len(X), int)
-        columns, d = 1 if len(self.classes_) == 2 else len(self.classes_), rows.shape[1]
-        data = labelled(
-            rows, one_hot(labels, columns), alone, deal(alone, self.folds, self.random_state, labels), (self.folds, 1)
-        )
-        width = bucket(d, 8)
-        reach = wide_enough(np.concatenate([[0.0], radius / scale]), {0: width})
-        padded = AttackedRows(padded_rows(data, bucket(len(X), 128), width, np.zeros(1, int)), reach, self.norm)
-        kind, fixed = np.ones((width, 1)), np.zeros(width)
-        kind[0], fixed[0] = 0, FAINT  # the intercept
+        _, alone = codes_of(None, len(X), "groups", self.folds)
+        data, columns, shift, scale = labelled_rows(X, labels, alone, self.folds, self.random_state)
+        kind, d = np.ones((width(data), 1)), X.shape[1] + 1
+        reach = wide_enough(np.concatenate([[0.0], radius / scale]), {0: len(kind)})
+        kind[0], fixed = 0, np.where(np.arange(len(kind)) == 0, FAINT, 0.0)  # the intercept
+        attacked = AttackedRows(**vars(data), reach=reach, norm=self.norm)
         with in_float64():
-            problem, start = posed(padded, kind, fixed, columns, against="mean", reweight=False)
+            problem, start = posed(attacked, kind, fixed, columns, against="mean", reweight=False)
             result = solved(problem, start, self.tol, self.max_steps)
             theta, _ = refined(problem, result.point)
         warn_if_uncertified(result, self.tol, type(self).__name__)

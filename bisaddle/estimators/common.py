@@ -11,7 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from bisaddle.apps.folds import CHUNK, Rows, as_codes, deal, labelled, one_hot
+from bisaddle.apps.folds import CHUNK, Rows, as_codes, deal, enough_rows, labelled
+from bisaddle.estimators.padding import room
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.problem import Point, Problem
@@ -125,18 +126,15 @@ def outcomes(y: Any, rows: int, number: bool = False) -> np.ndarray:
     return array
 
 
-def codes_of(labels: Any, rows: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """(the distinct labels, the place of each row's); None is one label for all."""
+def codes_of(labels: Any, rows: int, what: str, folds: int) -> tuple[np.ndarray, np.ndarray]:
+    """(the distinct labels, the place of each row's); None is one label for all. All need a row in every fold."""
     if labels is None:
+        enough_rows(rows, folds)
         return np.zeros(1, int), np.zeros(rows, int)
     distinct, codes = as_codes(labels, what, rows)
     counts = np.bincount(codes)
-    if counts.min() < 2:
-        alone = distinct[np.argmin(counts)]
-        raise ValueError(
-            f"{what[:-1]} '{alone}' has 1 row, and 2 are needed to leave some out (50 to tell much); "
-            f"merge small {what}, or drop them"
-        )
+    if counts.min() < folds:
+        enough_rows(int(counts.min()), folds, f"{what[:-1]} '{distinct[np.argmin(counts)]}'", what)
     if len(distinct) > 1 and counts.min() < FEW:
         few = np.flatnonzero(counts < FEW)
         shown = ", ".join(f"{distinct[g]} ({counts[g]})" for g in few[:5]) + (", ..." if len(few) > 5 else "")
@@ -159,15 +157,12 @@ def standard(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def labelled_rows(
     X: np.ndarray, labels: np.ndarray, codes: np.ndarray, folds: int, seed: Any
 ) -> tuple[Rows, int, np.ndarray, np.ndarray]:
-    """(rows, columns of coefficients, shift, scale) of a logistic fit: standardised, with a 1 in front, in folds."""
+    """(rows, scores of a row, shift, scale) of a logistic fit: standardised, with a 1 in front, in folds."""
     shift, scale = standard(X)
-    rows = np.empty((len(X), X.shape[1] + 1))
-    rows[:, 0] = 1
-    rows[:, 1:] = (X - shift) / scale
-    classes, groups = int(labels.max()) + 1, int(codes.max()) + 1
-    columns = 1 if classes == 2 else classes
+    classes, sizes = int(labels.max()) + 1, (folds, int(codes.max()) + 1)
     fold = deal(codes, folds, seed, labels)
-    return labelled(rows, one_hot(labels, columns), codes, fold, (folds, groups)), columns, shift, scale
+    rows = labelled(X, labels, codes, fold, sizes, shift=shift, scale=scale, shape=room(*X.shape))
+    return rows, 1 if classes == 2 else classes, shift, scale
 
 
 def raw_coefficients(theta: np.ndarray, shift: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, Any]:

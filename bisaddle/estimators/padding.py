@@ -7,17 +7,28 @@ have alone, and so is the divergence. A row with weight zero is not there.
 
 import numpy as np
 
-from bisaddle.apps.folds import Moments, Rows
+from bisaddle.apps.folds import CHUNK, Moments, Rows
 
 
-def bucket(size: int, least: int = 1) -> int:
-    """The next of least, 2 least, 3 least, 4 least, 6 least, 8 least, ..."""
-    power = least
+def bucket(size: int, least: int = 1, parts: int = 2) -> int:
+    """The next multiple of least, and beyond `parts` of them of a part of the power of 2 below, so many to each."""
+    power = least * parts
     while power < size:
-        if power >= 2 * least and size <= power + power // 2:
-            return power + power // 2
         power *= 2
-    return power
+    step = max(power // 2 // parts, least)
+    return -(-size // step) * step
+
+
+def width_of(columns: int) -> int:
+    """So many are room for the columns and the 1 of the intercept."""
+    return bucket(columns + 1, 8) if columns < 32 else bucket(columns + 1, 4, 8)
+
+
+def room(rows: int, columns: int) -> tuple[int, int, int]:
+    """(chunks, rows of each, columns) in which the rows and the 1 of the intercept have room."""
+    if rows <= CHUNK:
+        return 1, bucket(rows, 128), width_of(columns)
+    return bucket(-(-rows // CHUNK), 1, 16), CHUNK, width_of(columns)
 
 
 def copies(groups: int) -> np.ndarray:
@@ -40,13 +51,9 @@ def padded_moments(data: Moments, width: int, places: np.ndarray) -> Moments:
     return Moments(gram, cross, np.asarray(data.square)[:, places], *_spread(data, places))
 
 
-def padded_rows(data: Rows, count: int, width: int, places: np.ndarray) -> Rows:
-    """More rows, of weight zero, more columns, and the groups in these places."""
-    tall = lambda array: wide_enough(np.asarray(array), {0: count})
-    rows = wide_enough(np.asarray(data.rows), {0: count, 1: width})
-    parts = (tall(data.targets), tall(data.groups), tall(data.fold), tall(data.real))
-    outside = np.asarray(data.outside)[:, places]
-    return Rows(rows, *parts, places.astype(np.int32), outside, *_spread(data, places))
+def padded_rows(data: Rows, places: np.ndarray) -> Rows:
+    """The groups in these places."""
+    return Rows(data.chunks, places.astype(np.int32), np.asarray(data.outside)[:, places], *_spread(data, places))
 
 
 def emptied_moments(data: Moments, width: int, tasks: int) -> Moments:
@@ -56,11 +63,10 @@ def emptied_moments(data: Moments, width: int, tasks: int) -> Moments:
     return Moments(gram, cross, square, *_empty(data, tasks))
 
 
-def emptied_rows(data: Rows, count: int, width: int, tasks: int) -> Rows:
-    """More rows, of weight zero, more columns, and more tasks, without rows."""
-    outside, places = wide_enough(data.outside, {1: tasks}), np.arange(tasks, dtype=np.int32)
-    parts = padded_rows(data, count, width, np.arange(len(data.shares)))
-    return Rows(*parts[:5], places, outside, *_empty(data, tasks))
+def emptied_rows(data: Rows, tasks: int) -> Rows:
+    """More tasks, without rows."""
+    places = np.arange(tasks, dtype=np.int32)
+    return Rows(data.chunks, places, wide_enough(data.outside, {1: tasks}), *_empty(data, tasks))
 
 
 def _empty(data: Moments | Rows, tasks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from bisaddle.apps.folds import Moments, Rows, deal, moments, sums
+from bisaddle.apps.folds import Moments, Rows, deal, moments, sums, width
 from bisaddle.apps.pooling import posed
 from bisaddle.estimators.common import (
     checked_choices,
@@ -28,7 +28,7 @@ from bisaddle.estimators.common import (
     taken_out,
     warn_if_uncertified,
 )
-from bisaddle.estimators.padding import bucket, emptied_moments, emptied_rows
+from bisaddle.estimators.padding import bucket, emptied_moments, emptied_rows, width_of
 from bisaddle.problem import Point, Problem
 from bisaddle.run.result import Result, Status
 from bisaddle.sets import Box
@@ -50,13 +50,11 @@ class Choice(NamedTuple):
     steps: int
 
 
-def choose(data: Moments | Rows, columns: int, tol: float, max_steps: int, named: str, rows: int = 0) -> Choice:
+def choose(data: Moments | Rows, columns: int, tol: float, max_steps: int, named: str) -> Choice:
     """Penalties with the lowest cross-validated mean. columns: scores of a row, 0 for least squares."""
-    T, d = len(data.shares), (data.gram if isinstance(data, Moments) else data.rows).shape[-1]
-    count, width = bucket(T), bucket(d, 8)
-    padded = (
-        emptied_moments(data, width, count) if isinstance(data, Moments) else emptied_rows(data, rows, width, count)
-    )
+    T, d = len(data.shares), width(data)
+    count = bucket(T)
+    padded = emptied_moments(data, width_of(d - 1), count) if isinstance(data, Moments) else emptied_rows(data, count)
     with in_float64():
         problem, start = posed(padded, np.full(count, 1 / T), columns, protection="worst")
         # y fixed at the shares is the mean, and f_y then has the losses of the tasks
@@ -155,7 +153,7 @@ class PartialPoolingRegressor(RegressorMixin, _PartialPooling):
         checked_choices(self.folds, self.tol, self.max_steps)
         X, tasks = taken_out(X, self.task_column, tasks, "tasks")
         X, y = rows_to_fit(self, X, y, y_numeric=True)
-        distinct, codes = codes_of(tasks, len(X), "tasks")
+        distinct, codes = codes_of(tasks, len(X), "tasks", self.folds)
         shift, scale = standard(X)
         y = np.asarray(y, dtype=np.float64)
         (centre,), (unit,) = standard(y[:, None])
@@ -197,12 +195,12 @@ class PartialPoolingClassifier(ClassifierMixin, _PartialPooling):
         X, tasks = taken_out(X, self.task_column, tasks, "tasks")
         X, y = rows_to_fit(self, X, y)
         self.classes_, labels = classes_of(y)
-        distinct, codes = codes_of(tasks, len(X), "tasks")
+        distinct, codes = codes_of(tasks, len(X), "tasks", self.folds)
         data, columns, shift, scale = labelled_rows(X, labels, codes, self.folds, self.random_state)
         named = type(self).__name__
-        found = choose(data, columns, self.tol, self.max_steps, named, bucket(len(X), 128))
-        self.coef_, self.intercept_ = raw_coefficients(found.shared.T, shift, scale)
-        together = np.swapaxes(found.shared + found.own, 1, 2)
+        found, d = choose(data, columns, self.tol, self.max_steps, named), X.shape[1] + 1
+        self.coef_, self.intercept_ = raw_coefficients(found.shared[:d].T, shift, scale)
+        together = np.swapaxes(found.shared + found.own, 1, 2)[..., :d]
         self.task_coef_, self.task_intercept_ = raw_coefficients(together, shift, scale)
         self._keep(distinct, found, 1.0, tasks is not None)
         return self

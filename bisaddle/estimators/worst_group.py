@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bisaddle.apps.folds import Moments, Rows, deal, moments, sums
+from bisaddle.apps.folds import Moments, Rows, deal, moments, sums, width
 from bisaddle.apps.hyperparameter import FAINT, posed
 from bisaddle.estimators.common import (
     ByScores,
@@ -30,7 +30,7 @@ from bisaddle.estimators.common import (
     warn_if_uncertified,
     without,
 )
-from bisaddle.estimators.padding import bucket, copies, gathered, padded_moments, padded_rows
+from bisaddle.estimators.padding import copies, gathered, padded_moments, padded_rows, width_of
 from bisaddle.problem import Problem
 from bisaddle.sets import Box, Product
 
@@ -52,21 +52,17 @@ class Choice(NamedTuple):
     steps: int
 
 
-def choose(
-    data: Moments | Rows, columns: int, protection: Any, tol: float, max_steps: int, named: str, rows: int = 0
-) -> Choice:
+def choose(data: Moments | Rows, columns: int, protection: Any, tol: float, max_steps: int, named: str) -> Choice:
     """Weights of the groups and a penalty for which the worst mix of groups does best; first, those for the mean.
 
-    columns: scores of a row, 0 for least squares; rows: a bucket for them.
+    columns: scores of a row, 0 for least squares.
     """
-    G, d = len(data.shares), (data.gram if isinstance(data, Moments) else data.rows).shape[-1]
-    places, width = copies(G), bucket(d, 8)
-    padded = (
-        padded_moments(data, width, places) if isinstance(data, Moments) else padded_rows(data, rows, width, places)
-    )
-    kind = np.ones((width, 1))
+    G, d = len(data.shares), width(data)
+    places = copies(G)
+    padded = padded_moments(data, width_of(d - 1), places) if isinstance(data, Moments) else padded_rows(data, places)
+    kind = np.ones((width(padded), 1))
     kind[0] = 0  # the intercept
-    fixed = np.zeros(width)
+    fixed = np.zeros(len(kind))
     fixed[0] = FAINT if columns else 0
     with in_float64():
         problem, start = posed(padded, kind, fixed, columns, protection=protection or 1.0)
@@ -172,7 +168,7 @@ class WorstGroupRegressor(RegressorMixin, _WorstGroup):
         protection = self._checked_protection()
         X, groups = taken_out(X, self.group_column, groups, "groups")
         X, y = rows_to_fit(self, X, y, y_numeric=True)
-        distinct, codes = codes_of(groups, len(X), "groups")
+        distinct, codes = codes_of(groups, len(X), "groups", self.folds)
         shift, scale = standard(X)
         y = np.asarray(y, dtype=np.float64)
         (centre,), (unit,) = standard(y[:, None])
@@ -211,11 +207,11 @@ class WorstGroupClassifier(ByScores, _WorstGroup):
         X, groups = taken_out(X, self.group_column, groups, "groups")
         X, y = rows_to_fit(self, X, y)
         self.classes_, labels = classes_of(y)
-        distinct, codes = codes_of(groups, len(X), "groups")
+        distinct, codes = codes_of(groups, len(X), "groups", self.folds)
         data, columns, shift, scale = labelled_rows(X, labels, codes, self.folds, self.random_state)
         named = type(self).__name__
-        choice = choose(data, columns, protection, self.tol, self.max_steps, named, bucket(len(X), 128))
-        self.coef_, self.intercept_ = raw_coefficients(choice.theta.T, shift, scale)
+        choice = choose(data, columns, protection, self.tol, self.max_steps, named)
+        self.coef_, self.intercept_ = raw_coefficients(choice.theta[: X.shape[1] + 1].T, shift, scale)
         self._keep(distinct, choice, np.asarray(data.shares), 1.0)
         return self
 
