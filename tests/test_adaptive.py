@@ -199,7 +199,7 @@ def test_only_the_newest_pairs_are_kept():
     descent = Descent(tau=1.0)
     places = [Place(z, z, None, 0.0, z, z) for z in np.arange(PAIRS + 4.0)[:, None] ** 2]
     for before, after in pairwise(places):
-        descent.accept(before, after, after.z - before.z, quasi_newton=False)
+        descent.accept(before, after, after.z - before.z, 1.0, quasi_newton=False)
     lengths = [2.0 * i + 1 for i in reversed(range(3, PAIRS + 3))]
     assert [float(s[0]) for s, _ in descent.pairs] == lengths == [float(q[0]) for _, q in descent.pairs]
 

@@ -271,7 +271,7 @@ class Search:
         for number in range(1, const.MOST_TRIALS + 1):
             trial = self._evaluate_at(self.here.z + length * d, warm)
             if descent.low_enough(self.here, trial, d, length * slope):
-                descent.accept(self.here, trial, length * d, quasi_newton)
+                descent.accept(self.here, trial, length * d, length, quasi_newton)
                 self.here = trial
                 self.centre.age += 1
                 return
