@@ -86,6 +86,7 @@ FREE_PRODUCTS = 2  # that a solve takes even with the best preconditioner
 # --- the first mu -----------------------------------------------------------------------------------------------------
 FAR = 1e6  # diameters of a set, which take a step along a gradient far beyond its border
 PROBE = 0.1  # share of the way to the border of X
+PROBE_LESS = 1e-3  # mu at the start relative to that at the probe, below which the probe counts
 PROBE_RESIDUAL = 0.1  # of theta at the probe, relative to g_theta before the solve: a rough f_y is enough
 
 # --- coordinates ------------------------------------------------------------------------------------------------------
