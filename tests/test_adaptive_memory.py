@@ -291,6 +291,7 @@ def test_y_is_foreseen_where_f_is_linear_in_it():
         problem = bs.Problem(upper, None, bs.sets.Box(-1.0, 1.0), bs.sets.Simplex(), jnp.zeros(()))
         solver = Solver(Kernels(problem, bs.Point(x=places[0], y=y0)))
         inner, _ = solver.begin(places[0], np.zeros(0), y0, None)
+        before = 0
         for i, x in enumerate(places):
             before = solver.cost.gradients
             inner = solver.evaluate(x, inner, i == 0, y0, mu, Residuals(0.0, 0.0, 1e-6)).inner
