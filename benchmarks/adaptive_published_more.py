@@ -2,7 +2,8 @@
 
     python benchmarks/adaptive_published_more.py [--held-out]
 
-From Luksan and Vlcek (2000), problems 2 and 3 and the papers that they cite, written down anew. Every other problem is
+From Luksan and Vlcek (2000), problems 2 and 3 and the papers that they cite, and from later collections (OET1, OET3,
+Polak 5, chained problems), written down anew. Every other problem is
 for training, the rest held out. max_i |f_i| is the maximum of f_i and -f_i. A nonconvex problem may be certified at a
 stationary point with another value, which the table shows.
 """
@@ -127,6 +128,60 @@ def mxhilb(x):
     return absolute((1 / (1 + np.add.outer(i, i))) @ x)
 
 
+def wf(x):
+    a, b = x
+    return 0.5 * jnp.stack([a + 10 * a / (a + 0.1), -a + 10 * a / (a + 0.1), a - 10 * a / (a + 0.1)]) + b**2
+
+
+def madsen(x):
+    return absolute(jnp.stack([x[0] ** 2 + x[1] ** 2 + x[0] * x[1], jnp.sin(x[0]), jnp.cos(x[1])]))
+
+
+def rosenbrock(x):
+    """Hald and Madsen's first"""
+    return absolute(jnp.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]]))
+
+
+def polak5(x):
+    return 3 * x[0] ** 2 + 50 * (x[0] - x[1] ** 4 + np.array([-1.0, 1.0])) ** 2
+
+
+def shor(x):
+    b = np.array([1, 5, 10, 2, 4, 3, 1.7, 2.5, 6, 3.5])
+    rows = "00000 21113 12112 14122 32101 02101 11111 10121 00210 11200".split()
+    return b * jnp.sum((x - np.array([[float(digit) for digit in row] for row in rows])) ** 2, axis=1)
+
+
+def osborne2(x):
+    y = """1366 1191 1112 1013 991 885 831 847 786 725 746 679 608 655 616 606 602 626 651 724 649 649 694 644 624 661
+    612 558 533 495 500 423 395 375 372 391 396 405 428 429 523 562 607 653 672 708 633 668 645 632 591 559 597 625 739
+    710 729 720 636 581 428 292 162 98 54"""
+    t = 0.1 * np.arange(65)
+    hills = sum(x[k] * jnp.exp(-((t - x[k + 7]) ** 2) * x[k + 4]) for k in (1, 2, 3))
+    return absolute(x[0] * jnp.exp(-t * x[4]) + hills - np.array(y.split(), float) / 1000)
+
+
+def oet1(x):
+    t = np.linspace(0, 2, 501)
+    return absolute(t**2 - t * x[0] - np.exp(t) * x[1])
+
+
+def oet3(x):
+    t = np.linspace(0, 1, 501)
+    return absolute(np.sin(t) - x[0] - x[1] * t - x[2] * t**2)
+
+
+def chained_cb3(x):
+    a, b = x[:-1], x[1:]
+    parts = a**4 + b**2, (2 - a) ** 2 + (2 - b) ** 2, 2 * jnp.exp(b - a)
+    return jnp.stack([jnp.sum(part) for part in parts])
+
+
+def chained_crescent(x):
+    r, b = x[:-1] ** 2 + (x[1:] - 1) ** 2, x[1:]
+    return jnp.stack([jnp.sum(r + b - 1), jnp.sum(-r + b + 1)])
+
+
 half = np.where(np.arange(1, 21) <= 10, 1.0, -1.0) * np.arange(1, 21)
 PROBLEMS = {
     "SPIRAL": Published(spiral, np.array([1.41831, -4.79462]), 0.0),
@@ -145,6 +200,16 @@ PROBLEMS = {
     "Maxl": Published(absolute, half, 0.0),
     "MXHILB": Published(mxhilb, np.ones(50), 0.0),
     "Goffin": Published(lambda x: 50 * x - jnp.sum(x), np.arange(1, 51) - 25.5, 0.0),
+    "WF": Published(wf, np.array([3.0, 1.0]), 0.0),
+    "Madsen": Published(madsen, np.array([3.0, 1.0]), 0.61643244),
+    "Rosenbrock": Published(rosenbrock, np.array([-1.2, 1.0]), 0.0),
+    "Polak 5": Published(polak5, np.array([0.1, 0.1]), 50.0),
+    "Shor": Published(shor, np.array([0.0, 0, 0, 0, 1]), 22.600162),
+    "Osborne 2": Published(osborne2, np.array([1.3, 0.65, 0.65, 0.7, 0.6, 3, 5, 7, 2, 4.5, 5.5]), 0.048027401),
+    "OET1": Published(oet1, np.ones(2), 0.53824312),
+    "OET3": Published(oet3, np.ones(3), 0.0045048),
+    "Chained CB3 II": Published(chained_cb3, np.full(20, 2.0), 38.0),
+    "Chained Crescent I": Published(chained_crescent, np.tile([-1.5, 2.0], 10), 0.0),
 }
 
 

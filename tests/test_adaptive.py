@@ -9,7 +9,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle, trees
-from bisaddle.methods.adaptive.constants import PAIRS
+from bisaddle.methods.adaptive.constants import PAIRS, TAU_GROWTH, Y_FAR
 from bisaddle.methods.adaptive.coordinates import face_direction, two_loops
 from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver
 from bisaddle.methods.adaptive.parts import Descent, Place
@@ -199,9 +199,25 @@ def test_only_the_newest_pairs_are_kept():
     descent = Descent(tau=1.0)
     places = [Place(z, z, None, 0.0, z, z) for z in np.arange(PAIRS + 4.0)[:, None] ** 2]
     for before, after in pairwise(places):
-        descent.accept(before, after, after.z - before.z, quasi_newton=False)
+        descent.accept(before, after, after.z - before.z, 1.0, quasi_newton=False)
     lengths = [2.0 * i + 1 for i in reversed(range(3, PAIRS + 3))]
     assert [float(s[0]) for s, _ in descent.pairs] == lengths == [float(q[0]) for _, q in descent.pairs]
+
+
+def test_a_step_without_curvature_drops_the_pairs_and_tau_grows_by_its_length():
+    descent, slope = Descent(tau=2.0), np.array([1.0, 0.0])
+    descent.pairs.append((slope, slope))
+    here, there = (Place(z, z, None, 0.0, slope, slope) for z in (np.zeros(2), np.array([-0.1, 0.0])))
+    descent.accept(here, there, there.z, 0.25, quasi_newton=True)
+    assert not descent.pairs and descent.tau == TAU_GROWTH * 0.25 * 2.0
+
+
+def test_y_is_solved_for_however_much_x_promises():
+    problem, start, _ = PROBLEMS["CB2"](0)
+    solver, mu = solver_of(problem, start), 3.0
+    for asked in (1e-9, 1e9):
+        least_of_both = min(asked, Y_FAR * mu * 2**0.5)  # the simplex is as wide as two of its vertices are apart
+        np.testing.assert_allclose(solver._y_target(asked, np.ones(3), mu), least_of_both, rtol=1e-12)
 
 
 def test_bad_tolerances_are_named():

@@ -13,6 +13,7 @@ from bisaddle.oracle.kernels import Kernels, Upper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import adaptive_published  # noqa: E402
+import adaptive_published_more  # noqa: E402
 import adaptive_steep  # noqa: E402
 
 
@@ -30,6 +31,15 @@ def test_the_size_of_x_does_not_matter(name):
         assert check(result.point) <= 1e-6
         steps.append(result.steps)
     assert steps[1] <= 2 * steps[0]
+
+
+def test_the_first_mu_is_the_start_s_own():
+    """With the one from the probe, x followed the mean of HS78's functions, which has no minimum, to the border."""
+    problem = bs.Problem(adaptive_published_more.Upper("HS78"), None, bs.sets.L2Ball(1e3), bs.sets.Simplex())
+    published = adaptive_published_more.PROBLEMS["HS78"]
+    result = solved(problem, bs.Point(x=published.start, y=np.full(8, 1 / 8)))
+    assert result.status is bs.Status.CERTIFIED
+    np.testing.assert_allclose(result.certificate.worst_value, published.value, rtol=1e-6)
 
 
 # 4, 5, 0 and 6 diverged, or went nowhere, while an extrapolated theta was followed wherever it led

@@ -13,12 +13,13 @@ import bisaddle as bs
 from bisaddle import oracle
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.constants import FREE_PRODUCTS, RECALLED, RECALLED_ENTRIES
-from bisaddle.methods.adaptive.inner import Recall, Residuals, most_recalled
+from bisaddle.methods.adaptive.inner import Recall, Residuals, Solver, most_recalled
 from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.adaptive.parts import most_pairs
 from bisaddle.oracle.depends import depends
 from bisaddle.oracle.kernels import MOST, Kernels, matrix_blocks
 from bisaddle.trees import Shape
+from tests.reference import project_simplex
 from tests.registry import PROBLEMS
 from tests.test_adaptive import solver_of, unsolved
 
@@ -276,3 +277,23 @@ def test_a_run_stops_at_the_step_that_meets_the_goal():
     assert result.status is bs.Status.CERTIFIED
     assert gaps.pop(result.steps) <= 1e-6 < min(gaps.values())
     assert int(result.trace.k[-1]) == result.steps
+
+
+def test_y_is_foreseen_where_f_is_linear_in_it():
+    """f_y affine in x: once three places of a plane are known, a fourth takes one gradient instead of two."""
+    rng = np.random.default_rng(3)
+    A, b, y0, mu = rng.normal(size=(2, 3)), rng.normal(size=3), np.full(3, 1 / 3), 2.0
+    exact = lambda x: project_simplex(y0 + (x @ A + b) / mu)
+    places = (np.zeros(2), np.array([0.1, 0.2]), np.array([-0.2, 0.1]), np.array([0.15, -0.1]))
+    linear = lambda x, theta, y, data: y @ (x @ A + b)
+    unsure = lambda x, theta, y, data: linear(x, theta, y, data) + data * (y @ y)  # data is 0, which no program tells
+    for upper, calls in ((linear, 1), (unsure, 2)):
+        problem = bs.Problem(upper, None, bs.sets.Box(-1.0, 1.0), bs.sets.Simplex(), jnp.zeros(()))
+        solver = Solver(Kernels(problem, bs.Point(x=places[0], y=y0)))
+        inner, _ = solver.begin(places[0], np.zeros(0), y0, None)
+        before = 0
+        for i, x in enumerate(places):
+            before = solver.cost.gradients
+            inner = solver.evaluate(x, inner, i == 0, y0, mu, Residuals(0.0, 0.0, 1e-6)).inner
+            np.testing.assert_allclose(inner.y, exact(x), atol=1e-6)
+        assert solver.cost.gradients - before == calls

@@ -43,7 +43,7 @@ FACE_CURVATURE = 1e-10  # the same inside the face, where s and q are shorter
 STEEP = 1e-6  # slope of a quasi-Newton direction d, relative to |d| and the x gap: enough for descent to be certain
 FIRST_TAU = 0.3  # decrease that the first step aims for, relative to the range of f over Y
 TAU_LIMITS = 1e-10, 1e10  # relative to the first; bounded on both sides, as convergence requires
-TAU_GROWTH = 4  # after a step that met no curvature
+TAU_GROWTH = 4  # after a step that met no curvature; less where it was shortened
 MOST_GROWN_TAU = 1e8  # relative to the first
 SHORT_TAU = 0.5  # the short step of Barzilai and Borwein is taken where it is below this share of the long one
 TAU_AFTER_FAILURE = 0.1  # factor after a line search without success
@@ -66,7 +66,7 @@ FIRST_RESIDUAL = 1e-2  # of theta and, relative to f_theta, of w at the start, t
 LANCZOS_PRODUCTS = 32  # spent on an estimate of mu_g
 ROUNDING = 50  # in units of rounding, the smallest residual of theta that is asked for
 RELATIVE_ROUNDING = 2  # the same of y and w, relative to the gradients of f that they are solved for
-Y_FAR = 0.01  # the same of y, relative to the largest one that there can be
+Y_FAR = 0.01  # the most that y may leave, relative to the largest residual that there can be
 Y_SHARE = 0.1  # residual of y relative to that of theta: y is cheaper, as it needs no product with the Hessian
 NEWTON_STEPS = 200  # far from theta*, an exponential falls by a factor of e in a step
 DOUBT = 3  # steps of Newton's method after which a guess is compared with the last theta; a good one needs fewer
@@ -86,6 +86,7 @@ FREE_PRODUCTS = 2  # that a solve takes even with the best preconditioner
 # --- the first mu -----------------------------------------------------------------------------------------------------
 FAR = 1e6  # diameters of a set, which take a step along a gradient far beyond its border
 PROBE = 0.1  # share of the way to the border of X
+PROBE_LESS = 1e-3  # mu at the start relative to that at the probe, below which the probe counts
 PROBE_RESIDUAL = 0.1  # of theta at the probe, relative to g_theta before the solve: a rough f_y is enough
 
 # --- coordinates ------------------------------------------------------------------------------------------------------

@@ -72,7 +72,8 @@ class Cost:
 class Solver:
     """Evaluations of f_mu, what they have cost, and what earlier ones are good for: recall and inverse.
 
-    recall: None without a lower level, and where it would take too much memory.
+    recall: None without a lower level, and where it would take too much memory; slopes: f_y at earlier x, in the place
+    of theta; None where f is not linear in y, and for a large x or y.
     """
 
     def __init__(self, kernels: Kernels):
@@ -81,12 +82,17 @@ class Solver:
         self.inverse = Inverse(kernels)
         entries = kernels.x.size + kernels.y.size + 2 * kernels.theta.size
         self.recall = Recall() if kernels.has_lower and const.RECALLED_ENTRIES // entries > 2 else None
+        fits = const.RECALLED * (kernels.x.size + kernels.y.size) <= const.RECALLED_INPUTS
+        self.slopes = Recall() if kernels.y_set is not None and fits and kernels.linear_in_y else None
 
     def state(self) -> "SolverState":
         """What later evaluations depend on, as it is now."""
         inverse = self.inverse
         return SolverState(
-            *deepcopy((self.cost, self.recall)), inverse.excess, inverse.apart, np.asarray(inverse.matrices)
+            *deepcopy((self.cost, self.recall, self.slopes)),
+            inverse.excess,
+            inverse.apart,
+            np.asarray(inverse.matrices),
         )
 
     def restore(self, state: "SolverState") -> None:
@@ -94,7 +100,7 @@ class Solver:
             raise ValueError(
                 f"matrices of shape {self.kernels.identity.shape} are needed, found {state.matrices.shape}"
             )
-        self.cost, self.recall, self.inverse.excess, self.inverse.apart, _ = state
+        self.cost, self.recall, self.slopes, self.inverse.excess, self.inverse.apart, _ = state
         self.inverse.matrices = beside(state.matrices, self.kernels.part.data)
 
     def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
@@ -152,6 +158,7 @@ class Solver:
             f_known = stays and products == 0
         upper = warm.upper
         if not f_known:
+            warm = warm if stays else self._foreseen(x, warm, y0, mu)
             upper = kernels.upper(x, theta, warm.y)
             self.cost.gradients += 1
         y, upper, L_y = self.ascend(x, theta, warm, upper, y0, mu, self._y_target(residuals.y, upper.f_y, mu))
@@ -168,8 +175,11 @@ class Solver:
         if y_set is not None:
             away = y - y0
             value -= y_set.penalty(y) + 0.5 * mu * float(away @ away)
-        if recall is not None and solved and np.isfinite(value) and np.all(np.isfinite(Gx)):
-            recall.add(x, y, theta, w)
+        if solved and np.isfinite(value) and np.all(np.isfinite(Gx)):
+            if recall is not None:
+                recall.add(x, y, theta, w)
+            if self.slopes is not None and not (stays and self.slopes.filled):  # one row for each x
+                self.slopes.add(x, y[:0], upper.f_y, y[:0])
         slope = max(warm.slope, norm(upper.f_x) + norm(upper.f_x - Gx))
         return Evaluation(Inner(theta, y, w, g_theta, upper, L_y, min(warm.mu_g, least), slope), value, Gx, solved)
 
@@ -226,12 +236,26 @@ class Solver:
         self.inverse.after(solved.products)
         return solved
 
+    def _foreseen(self, x: Vector, warm: Inner, y0: Vector, mu: float) -> Inner:
+        """The same with the y that f_y at earlier places lets one expect at another x.
+
+        Near them f_y is nearly affine in x, and where f is linear in y the maximiser follows from it without a call.
+        """
+        if self.slopes is None or not self.slopes.filled:
+            return warm
+        assert self.kernels.y_set is not None
+        y = self.kernels.y_set.prox(y0 + self.slopes.theta_at(x) / mu, 1 / mu)
+        return warm._replace(y=y) if np.all(np.isfinite(y)) else warm
+
     def _y_target(self, asked: float, f_y: Vector, mu: float) -> float:
-        """The residual that y may leave. No y of Y leaves more than mu times its diameter, however large f_y is."""
-        rounding = const.RELATIVE_ROUNDING * self.kernels.eps * norm(f_y)
-        if rounding <= asked or self.kernels.y_set is None:
+        """The residual that y may leave: what is asked for or rounding allows, and little of what there can be.
+
+        No y of Y leaves more than mu times its diameter, however large f_y is and however much x promises.
+        """
+        if self.kernels.y_set is None:
             return asked
-        return max(asked, min(rounding, const.Y_FAR * mu * self.kernels.y_set.diameter()))
+        rounding = const.RELATIVE_ROUNDING * self.kernels.eps * norm(f_y)
+        return min(max(asked, rounding), const.Y_FAR * mu * self.kernels.y_set.diameter())
 
     def ascend(
         self, x: Vector, theta: Vector, warm: Inner, upper: Upper, y0: Vector, mu: float, target: float
@@ -338,6 +362,7 @@ class SolverState(NamedTuple):
 
     cost: Cost
     recall: Recall | None
+    slopes: Recall | None
     excess: float
     apart: int
     matrices: Vector

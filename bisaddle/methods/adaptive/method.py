@@ -271,7 +271,7 @@ class Search:
         for number in range(1, const.MOST_TRIALS + 1):
             trial = self._evaluate_at(self.here.z + length * d, warm)
             if descent.low_enough(self.here, trial, d, length * slope):
-                descent.accept(self.here, trial, length * d, quasi_newton)
+                descent.accept(self.here, trial, length * d, length, quasi_newton)
                 self.here = trial
                 self.centre.age += 1
                 return
@@ -327,11 +327,12 @@ UNKNOWN = First(1.0, 0.0, 0.0)
 
 
 def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
-    """The weight mu at which the gradient in y just reaches across Y, here and at a probe down the gradient in x.
+    """The weight mu at which the gradient in y just reaches across Y, here or at a probe down the gradient in x.
 
-    The probe is for an f_y that happens to be the same for all y at the start. It lies a tenth of the way to the border
-    of X, and no farther than |x| or than f takes to change by its range over Y; one whose lower level could not be
-    solved tells nothing.
+    The probe counts only for an f_y that happens to be nearly the same for all y at the start: a weight from farther
+    away is too large here, and has x descend along a mean of functions that may have no minimum. It lies a tenth of the
+    way to the border of X, and no farther than |x| or than f takes to change by its range over Y; one whose lower level
+    could not be solved tells nothing.
     """
     kernels, cost, y = solver.kernels, solver.cost, inner.y
     y_set = kernels.y_set
@@ -356,5 +357,6 @@ def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
     there = kernels.upper(probe, theta, y).f_y if known else inner.upper.f_y
     cost.gradients += known
     cost.projections += 5
-    found = max(at_start, scales(there))
+    at_probe = scales(there)
+    found = at_start if at_start.mu > const.PROBE_LESS * at_probe.mu else at_probe
     return found if found.mu > 0 else UNKNOWN

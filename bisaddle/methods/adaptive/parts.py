@@ -194,13 +194,15 @@ class Descent:
         hidden = abs(expected) < share * size and trial.value <= top + rise * size
         return hidden and float(trial.Gz @ d) <= const.HIDDEN_SLOPE * abs(float(here.Gz @ d))
 
-    def accept(self, here: Place, trial: Place, s: Vector, quasi_newton: bool) -> None:
-        """Learn from a step s that was low enough."""
+    def accept(self, here: Place, trial: Place, s: Vector, length: float, quasi_newton: bool) -> None:
+        """Learn from a step s that was low enough; length: relative to the one that was tried first."""
         q = trial.Gz - here.Gz
         ss, sq, qq = float(s @ s), float(s @ q), float(q @ q)
         if sq > const.PAIR_CURVATURE * (ss * qq) ** 0.5:
             self.pairs.appendleft((s, q))
-        tau = min(const.TAU_GROWTH * self.tau, const.MOST_GROWN_TAU * self.first_tau)
+        else:
+            self.pairs.clear()  # f_mu does not bend where they say that it does, and steps by them would not grow
+        tau = min(const.TAU_GROWTH * length * self.tau, const.MOST_GROWN_TAU * self.first_tau)
         if sq > 0:
             long, short = ss / sq, sq / qq
             tau = short if short < const.SHORT_TAU * long else long
