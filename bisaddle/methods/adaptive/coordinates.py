@@ -15,7 +15,7 @@ from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector
 from bisaddle.sets import NuclearBall, Simplex, Spectrahedron
 from bisaddle.sets.base import ConvexSet
-from bisaddle.sets.flat import FlatSet, flat_set, joined_faces
+from bisaddle.sets.flat import FULL, FlatSet, flat_set, joined_faces
 from bisaddle.sets.flat_base import Face
 from bisaddle.sets.flat_compiled import CompiledForm
 
@@ -178,7 +178,7 @@ def movable(block: FlatSet) -> FlatSet:
     of = block.of
     if isinstance(of, NuclearBall | Spectrahedron) and isinstance(block, CompiledForm):
         least = min(block.shape.shapes[0][-2:])
-        if least > const.FULL_SVD:
+        if least > FULL:
             count = min(max(const.LEAST_RANK, least // const.RANK_SHARE), const.MOST_RANK)
             return flat_set(LowRank(of, count), block.shape.structs)
     return block
