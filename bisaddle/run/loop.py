@@ -294,9 +294,7 @@ class HostRun(Run):
         if self.kernels.dtype != self.certifier.kernels.dtype:
             if self.narrow is None:
                 if idle >= COARSE:
-                    self.narrow = self.look = self.look._replace(state=None)  # what it had to go on with is float32
-                    self.idle = 0
-                    self.looks = self._looks_from((self.best.x, self.best.theta, self.best.y))
+                    self._widen()
                 return None
             if self.look.gap <= FINE * tol and self.idle >= IDLE:
                 return Status.STALLED
@@ -306,6 +304,13 @@ class HostRun(Run):
             return Status.STALLED
         best = self.certifier.certificate(self.best.x, self.best.theta, self.best.y)
         return Status.STALLED if best.error_bound > tol else None
+
+    def _widen(self) -> None:
+        """Go on in float64, from the best place."""
+        self.record(self.best)  # by its gap as it is: one of float32 is no measure for those to come
+        self.narrow = self.look = self.look._replace(state=None)  # what it had to go on with is float32
+        self.looks = self._looks_from((self.best.x, self.best.theta, self.best.y))
+        self.best, self.idle = self.look._replace(x_gap=np.inf), 0
 
     def finish(self) -> None:
         known = set(self.history.certified.rows()[:, K])
