@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.run import blocks, checkpoint
+from bisaddle.run import blocks, checkpoint, loop
 from bisaddle.run.checkpoint import Checkpoints
 from bisaddle.run.plain import described, difference
 from bisaddle.sets.base import ConvexSet
 from tests.registry import PROBLEMS
+from tests.test_certificate_wide import posed as in_float32
 from tests.test_several import two_valleys
 from tests.test_solve import fully_projected, quadratic
 
@@ -121,6 +122,16 @@ def test_adaptive_goes_on_with_atoms_an_inverse_and_a_long_line_search(copies, t
     whole = bs.solve(problem, start, method, **options)
     bs.solve(problem, start, method, **options, checkpoint=tmp_path / "run.ckpt", checkpoint_every=0)
     for copy in list(copies[:: max(len(copies) // 4, 1)]):
+        assert_same(whole, bs.resume(copy, problem))
+
+
+def test_a_run_goes_on_where_it_has_left_float32(copies, tmp_path, monkeypatch, recwarn):
+    monkeypatch.setattr(loop, "COARSE", 5)
+    problem, start = in_float32()
+    whole = bs.solve(problem, start, tol=1e-7)
+    assert str(whole.status) == "CERTIFIED"
+    bs.solve(problem, start, tol=1e-7, checkpoint=tmp_path / "run.ckpt", checkpoint_every=0)
+    for copy in list(copies[:: max(len(copies) // 8, 1)]):
         assert_same(whole, bs.resume(copy, problem))
 
 

@@ -31,8 +31,10 @@ PATIENCE = 10
 TURN = 10
 # steps of a host-driven run without a smaller gap of its own, after which it is asked whether there can be one
 STUCK = 200
-# the same in float32, where certificates are in float64: then it has met rounding
-COARSE = 3 * STUCK
+# the same in float32, where certificates are in float64: then it has met rounding, and goes on in float64
+COARSE = 100
+# share of tol in the gap of steps in float64 that leaves nothing but the rounding of their points
+FINE = 0.01
 # records with a gap of at most tol whose error bound forbids a certificate, after which it is not going to come
 IDLE = 20
 # factor on the score of the best record that counts as better
@@ -191,10 +193,11 @@ class HostRun(Run):
     """A run of a method that yields a Look after every step.
 
     look: where it stands. best: where the method's own estimate of the gap was least. times: the seconds of these two.
-    tried: the last look at which an expensive certificate was tried.
+    tried: the last look at which an expensive certificate was tried. narrow: the last look of steps in float32, from
+    whose best place the method has gone on in float64; None if it has not. Looks are in the dtype of the start.
     """
 
-    kept: ClassVar[tuple[str, ...]] = (*Run.kept, "look", "best", "times", "tried")
+    kept: ClassVar[tuple[str, ...]] = (*Run.kept, "look", "best", "times", "tried", "narrow")
 
     def __init__(
         self,
@@ -212,6 +215,7 @@ class HostRun(Run):
         self.look = self.best = Look(0, x, theta, y, theta, np.inf, np.inf, np.nan, Counts())
         self.times = {0: 0.0}
         self.tried: Look | None = None
+        self.narrow: Look | None = None
         self.start, self.host = start, method
         self.looks = method.looks(problem, self.kernels, x, theta, y)
 
@@ -226,7 +230,7 @@ class HostRun(Run):
         return self.k == 0 or self.look.state is not None
 
     def snapshot(self) -> dict[str, Any]:
-        looks = {name: getattr(self, name) for name in ("look", "best", "tried")}
+        looks = {name: getattr(self, name) for name in ("look", "best", "tried", "narrow")}
         bare = {name: look and look._replace(state=None) for name, look in looks.items()}
         return super().snapshot() | bare | {"state": self.look.state and self.look.state()}
 
@@ -237,13 +241,22 @@ class HostRun(Run):
         for look in (self.look, self.best, self.tried or self.look):
             if [look.x.shape, look.theta.shape, look.y.shape] != sizes:
                 raise ValueError(f"x, theta and y of a look must have the shapes {sizes}")
-        self.looks = self.host.looks(self.problem, self.kernels, *start, snapshot.get("state"))
+        self.looks = self._looks_from(start, snapshot.get("state"))
+
+    def _looks_from(self, place: Sequence[np.ndarray], state: Any = None) -> Iterator[Look]:
+        """The method from a place, in float64 once it has left float32."""
+        if self.narrow is None:
+            return self.host.looks(self.problem, self.kernels, *place, state)
+        wide = self.certifier.kernels
+        return self.host.looks(self.certifier.problem, wide, *(v.astype(wide.dtype) for v in place), state)
 
     def advance(self) -> Look:
         """One step; its time is the method's own, without what was compiled for it."""
         clock, compiling = time.perf_counter(), watch().seconds
         with np.errstate(all="ignore"):  # NaN and infinity become a Status
             look = next(self.looks)
+        if self.narrow is not None:
+            look = _after(self.narrow, look, self.kernels.dtype)
         self.seconds += time.perf_counter() - clock - (watch().seconds - compiling)
         self.history.estimates.add(look.k, self.seconds, look, look.counts)
         return look
@@ -270,14 +283,34 @@ class HostRun(Run):
         return None if certificate is None else self._keep(look, certificate)
 
     def out_of_reach(self, tol: float | None) -> Status | None:
-        """STALLED, where the method's own gap has not fallen for long and no point there could be certified."""
+        """STALLED, where the method's own gap has not fallen for long and no point there could be certified.
+
+        In float32 the steps may be what is too rough, and then float64 has its turn; once it has, the rounding of the
+        points alone can be in the way.
+        """
         idle = self.k - self.best.k
-        if tol is None or not self.sparse or idle == 0 or idle % STUCK:
+        if tol is None or not self.sparse:
             return None
-        if self.kernels.dtype != self.certifier.kernels.dtype:  # an error bound says nothing of how steps are rounded
-            return Status.STALLED if idle >= COARSE else None
+        if self.kernels.dtype != self.certifier.kernels.dtype:
+            if self.narrow is None:
+                if idle >= COARSE:
+                    self._widen()
+                return None
+            if self.look.gap <= FINE * tol and self.idle >= IDLE:
+                return Status.STALLED
+        if idle == 0 or idle % STUCK:
+            return None
+        if self.narrow is not None and self.best.gap <= tol:
+            return Status.STALLED
         best = self.certifier.certificate(self.best.x, self.best.theta, self.best.y)
         return Status.STALLED if best.error_bound > tol else None
+
+    def _widen(self) -> None:
+        """Go on in float64, from the best place."""
+        self.record(self.best)  # by its gap as it is: one of float32 is no measure for those to come
+        self.narrow = self.look = self.look._replace(state=None)  # what it had to go on with is float32
+        self.looks = self._looks_from((self.best.x, self.best.theta, self.best.y))
+        self.best, self.idle = self.look._replace(x_gap=np.inf), 0
 
     def finish(self) -> None:
         known = set(self.history.certified.rows()[:, K])
@@ -334,6 +367,13 @@ def _record(run: HostRun, look: Look, limits: Limits) -> Record | None:
     if limits.sparse and limits.tol is not None and look.gap <= limits.tol:
         return run.record_if_within(look, limits.tol)
     return None
+
+
+def _after(before: Look, look: Look, dtype: np.dtype) -> Look:
+    """A look of a method that was begun anew after another one, its vectors rounded to this dtype."""
+    rounded = {name: getattr(look, name).astype(dtype) for name in ("x", "theta", "y", "w")}
+    counts = Counts(*map(sum, zip(before.counts, look.counts, strict=True)))
+    return look._replace(k=before.k + look.k, counts=counts, **rounded)
 
 
 def _magnitude(look: Look) -> float:

@@ -55,7 +55,7 @@ def _not_finite(certifier: Certifier, point: Point) -> str:
 def _reachable(certifier: Certifier, point: Point, certificate: Certificate) -> str:
     kernels = certifier.kernels
     if dtype_of(point.x) != kernels.dtype:
-        return f"steps in {dtype_of(point.x)} came no closer than a gap of {certificate.gap:.1e}: give float64 arrays"
+        return f"no point in {dtype_of(point.x)} came closer than a gap of {certificate.gap:.1e}: give float64 arrays"
     what = [f"the error bound is {certificate.error_bound:.1e}, and no smaller tol can be certified"]
     if kernels.dtype == np.float32:
         what.append('the point is float32: call jax.config.update("jax_enable_x64", True) and give float64 arrays')

@@ -39,9 +39,9 @@ FORMS: dict[type[ConvexSet], Callable[..., FlatSet]] = {
     ChiSquareBall: ChiSquareForm,
 }
 # those of one matrix whose projections are NumPy's up to this many rows or columns, whichever are fewer; the rest of
-# their oracles is compiled
+# their oracles is compiled. Beyond, the leading part of a decomposition costs less than all of it
 SPECTRAL: dict[type[ConvexSet], Callable[..., FlatSet]] = {NuclearBall: NuclearForm, Spectrahedron: SpectrahedronForm}
-FULL = 128
+FULL = 256
 
 
 def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:

@@ -252,6 +252,8 @@ class L2Form(RadiusForm):
 
     def face(self, v: np.ndarray) -> Face:
         p = self.project(v)
+        if self.one and np.array_equal(p, v):  # inside: all directions are free, and nothing bends
+            return Face(p, np.array)
         with np.errstate(all="ignore"):
             units, factors = self._border(self.rows(v), self.rows(p))
         along = lambda rows: self.flat(_across(self.rows(rows), units))

@@ -90,7 +90,6 @@ PROBE_LESS = 1e-3  # mu at the start relative to that at the probe, below which 
 PROBE_RESIDUAL = 0.1  # of theta at the probe, relative to g_theta before the solve: a rough f_y is enough
 
 # --- coordinates ------------------------------------------------------------------------------------------------------
-FULL_SVD = 128  # columns of a matrix above which a full decomposition costs more than its leading part
 RANK_SHARE = 8  # columns for each triple of the leading part
 LEAST_RANK, MOST_RANK = 16, 40  # triples of the leading part
 MOST_ATOMS = 128  # slots for the atoms of a block

@@ -4,6 +4,7 @@ Where a block of x projects, its coordinates are x itself; else they are the wei
 """
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,7 +16,7 @@ from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector
 from bisaddle.sets import NuclearBall, Simplex, Spectrahedron
 from bisaddle.sets.base import ConvexSet
-from bisaddle.sets.flat import FlatSet, flat_set, joined_faces
+from bisaddle.sets.flat import FULL, FlatSet, flat_set, joined_faces
 from bisaddle.sets.flat_base import Face
 from bisaddle.sets.flat_compiled import CompiledForm
 
@@ -63,12 +64,17 @@ def two_loops(v: Vector, s: Vector, q: Vector, curvature: Vector) -> Vector:
 
         sum_{j<=i} <s_i, q_j> a_j = <s_i, v>,      sum_{j>=i} <s_j, q_i> (a_j - b_j) = c_i a_i - <q_i, v>
     """
-    products = np.tril(s @ q.T)
+    products = np.where(_lower_triangle(len(s)), s @ q.T, 0.0)
     a = np.linalg.solve(products, s @ v)
     v = v - a @ q
     square = q[0] @ q[0]
     v = v * (curvature[0] / square if square > 0 else curvature[0])
     return v + np.linalg.solve(products.T, curvature * a - q @ v) @ s
+
+
+@cache
+def _lower_triangle(size: int) -> np.ndarray:
+    return np.tri(size, dtype=bool)
 
 
 # --- the coordinates of one block -------------------------------------------------------------------------------------
@@ -178,7 +184,7 @@ def movable(block: FlatSet) -> FlatSet:
     of = block.of
     if isinstance(of, NuclearBall | Spectrahedron) and isinstance(block, CompiledForm):
         least = min(block.shape.shapes[0][-2:])
-        if least > const.FULL_SVD:
+        if least > FULL:
             count = min(max(const.LEAST_RANK, least // const.RANK_SHARE), const.MOST_RANK)
             return flat_set(LowRank(of, count), block.shape.structs)
     return block
