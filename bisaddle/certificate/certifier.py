@@ -273,14 +273,17 @@ class Certifier:
             rough = sensitivity(solved, self.mu_g, matrices=False, passes=2)
             certificate = self._certificate(solved, theta, rough, tol)
             if certificate.gap + certificate.error_bound > tol:
-                solved = Implicit(self.kernels, x, solved.theta, y, w=solved.w)
+                found, w = solved.theta, solved.w
+                del solved, certificate  # what else they hold, a large theta needs the memory of
+                solved = Implicit(self.kernels, x, found, y, w=w)
                 certificate = self._certificate(solved, theta, self._sensitivity(solved), tol)
             return certificate
 
     def with_free_parts(self, point: Point, certificate: Certificate) -> Certificate:
         """The certificate, with the parts of x that a degenerate corner leaves free."""
-        x, _, y = self.kernels.flat(point)
-        theta, Gx = self.kernels.theta.ravel(certificate.theta), self.kernels.x.ravel(certificate.x_gradient)
+        kernels = self.kernels
+        x, y, Gx = kernels.x.ravel(point.x), kernels.y.ravel(point.y), kernels.x.ravel(certificate.x_gradient)
+        theta = kernels.theta.ravel(certificate.theta)
         return replace(certificate, free_parts=free_parts(self.kernels, x, theta, y, Gx, certificate.y_in_corner))
 
     def _certificate(self, solved: Implicit, theta: Vector, sensitivity: Sensitivity, below: float) -> Certificate:

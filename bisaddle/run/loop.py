@@ -186,6 +186,9 @@ class Run:
         """Make sure that there is a record of where the run stands, whatever has happened."""
         raise NotImplementedError
 
+    def let_go(self) -> None:
+        """Forget what only further steps would need: the last certificates need its memory."""
+
 
 class HostRun(Run):
     """A run of a method that yields a Look after every step.
@@ -289,6 +292,12 @@ class HostRun(Run):
         if self.look.k not in known:
             self.record(self.look, below=None if better else np.inf)
             self.closely = self.best.k if better else self.look.k
+
+    def let_go(self) -> None:
+        self.looks, nothing = iter(()), np.zeros(0)
+        self.look = self.best = self.tried = self.look._replace(
+            x=nothing, theta=nothing, y=nothing, w=nothing, state=None
+        )
 
     def _keep(self, look: Look, certificate: Certificate) -> Record:
         point = self.kernels.point(look.x, look.theta, look.y)
