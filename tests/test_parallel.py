@@ -10,6 +10,7 @@ import pytest
 import bisaddle as bs
 from bisaddle.devices import Order, content_sums, in_order, total
 from bisaddle.oracle.kernels import Kernels
+from bisaddle.parallel.watching import Watch
 from tests.parallel_start import answer, together, worker
 
 
@@ -236,6 +237,21 @@ def test_a_first_process_that_is_not_there_is_an_error_and_not_a_long_wait():
         bs.parallel.initialize("127.0.0.1:9", 2, 1, timeout=1)
     with pytest.raises(ValueError, match="host:port"):
         bs.parallel.initialize("localhost", 2, 1)
+
+
+def test_a_process_without_a_sign_of_life_is_named_once():
+    said = []
+    watch = Watch(None, process=1, processes=3, heartbeat=10, told=said.append)
+    began = watch.answered
+    watch.look(began + 2)
+    assert not said
+    watch.answered = began + 4  # process 0, where the store is, answers; process 2 is silent
+    watch.others[0] = "5", began + 4
+    watch.look(began + 4)
+    watch.look(began + 4.1)
+    assert len(said) == 1 and "process 2 of this run has given no sign of life for 3 seconds" in said[0]
+    watch.look(began + 16)
+    assert len(said) == 2 and "process 0" in said[1]
 
 
 def test_a_gathered_result_is_the_result():
