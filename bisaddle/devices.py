@@ -3,7 +3,7 @@
 Nothing here costs anything where all arrays lie on one device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from typing import Any
 
@@ -78,7 +78,7 @@ class Order:
     """Sums whose digits do not depend on the number of devices: of `count` parts of equal length, then one by one.
 
     along: "tasks" or "rows", what the parts are of. mesh: whose devices have them. It is static, and may stand in the
-    data: `total` asks for it.
+    data: `total` and `in_order` ask for it.
     """
 
     def __init__(self, along: str, count: int, mesh: Mesh):
@@ -90,22 +90,80 @@ class Order:
     def __hash__(self) -> int:
         return hash((self.along, self.count, self.mesh))
 
-    def split(self, array: Array, axis: int) -> Array:
-        """The parts along an axis of their own, before the axis that they are of."""
-        shape = array.shape
-        return array.reshape(*shape[:axis], self.count, shape[axis] // self.count, *shape[axis + 1 :])
+    def parts(self, function: Callable, split: Sequence[tuple[Array, int]], common: Sequence[Array] = ()) -> PyTree:
+        """function(*part of each array along its axis, *common) of every part, along a new first axis, on all devices.
 
-    def join(self, parts: Array, axis: int) -> Array:
-        """The sum of what the parts have along an axis, from the first to the last."""
-        parts = jnp.moveaxis(everywhere(parts, self.mesh), axis, 0)
+        The same program makes every part, one after the other, however many of them a device has: only so have they the
+        same digits. Derivatives of any order have them too, since a sum over the parts is one by one there as well.
+        """
+        arrays, axes = [array for array, _ in split], [axis for _, axis in split]
+        # one of each for every part, added up in their order where a derivative goes back through it
+        copies = [everywhere(jnp.stack([array] * self.count), self.mesh) for array in common]
+        here = self.count if self.mesh is None else self.count // self.mesh.size
+
+        def made(*given: Array) -> PyTree:
+            own, copies = given[: len(arrays)], given[len(arrays) :]
+
+            def one(i: Array) -> PyTree:
+                cut = lambda array, axis: jax.lax.dynamic_slice_in_dim(
+                    array, i * (n := array.shape[axis] // here), n, axis
+                )
+                of_part = [array if here == 1 else cut(array, axis) for array, axis in zip(own, axes, strict=True)]
+                return _alone(function, *of_part, *(copy[i] for copy in copies))
+
+            return jax.lax.map(one, jnp.arange(here))
+
+        if self.mesh is not None:
+            name = self.mesh.axis_names[0]
+            specs = [PartitionSpec(*(None,) * axis, name) for axis in axes] + [PartitionSpec(name)] * len(copies)
+            made = jax.shard_map(
+                made, mesh=self.mesh, in_specs=tuple(specs), out_specs=PartitionSpec(name), check_vma=False
+            )
+        return jax.tree.map(lambda leaf: everywhere(leaf, self.mesh), made(*arrays, *copies))
+
+    def join(self, parts: Array) -> Array:
+        """The sum of the parts, from the first to the last."""
         return reduce(jnp.add, [parts[i] for i in range(self.count)])
+
+
+def _alone(function: Callable, *arrays: Array) -> PyTree:
+    """function(*arrays), compiled by itself: what is fused with it, and rounded otherwise, would depend on where it is.
+
+    The branch of a condition is. This one is always met, which the compiler does not see.
+    """
+    found = jax.eval_shape(function, *arrays)
+    never = lambda *_: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found)
+    return jax.lax.cond(jax.lax.stop_gradient(arrays[0].ravel()[0]) > jnp.inf, never, function, *arrays)
+
+
+def in_order(
+    order: Order | None, function: Callable, rows: Sequence[Array], tasks: Sequence[Array], *vectors: Array
+) -> Array:
+    """function(*rows, *tasks, *vectors), part by part if there is an order; it gives an entry for each task.
+
+    rows: data with the tasks along their first and the rows along their second axis, over which it takes a sum; tasks:
+    data with the tasks only; vectors: with the tasks, and not among the data. Parts of tasks are put together, those of
+    rows added up.
+    """
+    if order is None:
+        return function(*rows, *tasks, *vectors)
+
+    def made(*vectors: Array) -> Array:
+        if order.along == "tasks":
+            parts = order.parts(function, [(array, 0) for array in (*rows, *tasks, *vectors)])
+            return parts.reshape(-1, *parts.shape[2:])
+        return order.join(order.parts(function, [(array, 1) for array in rows], (*tasks, *vectors)))
+
+    # what the vectors are made of is not to be split over devices too
+    return _alone(made, *(everywhere(jnp.asarray(vector), order.mesh) for vector in vectors))
 
 
 def total(values: Array, axis: int, order: Order | None, along: str) -> Array:
     """The sum along an axis, over tasks or over rows, in this order if there is one for them."""
     if order is None or order.along != along:
         return jnp.sum(values, axis=axis)
-    return order.join(jnp.sum(order.split(values, axis), axis=axis + 1), axis)
+    of_parts = lambda values: order.join(order.parts(lambda part: jnp.sum(part, axis=axis), [(values, axis)]))
+    return _alone(of_parts, everywhere(values, order.mesh)) if along == "tasks" else of_parts(values)
 
 
 def beside(array: np.ndarray, tree: PyTree) -> Array:

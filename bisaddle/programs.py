@@ -1,5 +1,6 @@
 """Small programs, compiled when first called: once for each structure and shapes, and lightly where they are light."""
 
+import gc
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ MEDIUM = {**LIGHT, "xla_backend_optimization_level": 1}
 # bytes of arguments up to which a program is light, or medium; beyond, it gets everything
 LIGHT_BYTES = 2**19
 MEDIUM_BYTES = 2**24
+# of an argument beyond which it must not stay longer than it is needed
+LARGE_BYTES = 2**20
 # compiled programs that are kept
 MOST_PROGRAMS = 512
 
@@ -111,6 +114,10 @@ class Program:
         if program is None:
             program = self.compiled[shapes] = self._program(arrays, shapes)
         found = program(self.leaves, *arrays)
+        if any(array.nbytes > LARGE_BYTES for array in arrays):
+            # JAX lets go of NumPy's arrays only when it is next called, or asked to by the garbage collector
+            jax.block_until_ready(found)
+            gc.collect(0)
         return np.asarray(found) if isinstance(found, jax.Array) else jax.tree.map(np.asarray, found)
 
     def _program(self, arrays: tuple, shapes: tuple) -> Any:

@@ -83,6 +83,23 @@ def devices(divergence: float) -> dict[str, Any]:
     return found
 
 
+def in_order(cases: list[list[str]], seed: int = 0) -> dict[str, Any]:
+    """Of each (kind, form, method) the answers in a fixed order, four shards on one, two and four devices."""
+    import bisaddle as bs
+    from bisaddle.apps import multitask
+
+    found: dict[str, Any] = {}
+    for kind, form, name in cases:
+        made = multitask.synthetic(rows=6 * 42, width=5, tasks=6, seed=seed)
+        problem, start = multitask.regression(made, form=form)
+        options: dict[str, Any] = {"tol": 1e-9 if name == "Adaptive" else None, "max_steps": 150, "every": 50}
+        meshes = [bs.parallel.mesh(kind, jax.devices()[:count]) for count in (1, 2, 4)]
+        placed = [bs.parallel.shard(problem, start, mesh, shards=4, deterministic=True) for mesh in meshes]
+        answers = [told(bs.solve(*each, methods(problem)[name], **options)) for each in placed]
+        found[f"{kind} {form} {name}"] = answers
+    return found
+
+
 def process(
     kind: str, form: str, method: str, options: dict[str, Any], slow=False, resume=False, deterministic=False, tasks=8
 ) -> dict[str, Any]:
@@ -152,7 +169,8 @@ def main() -> None:
         import bisaddle as bs
 
         bs.parallel.initialize(*join, timeout=30)
-    do = {"devices": devices, "process": process, "memory": memory, "keeping": keeping}[order.pop("do")]
+    does = {"devices": devices, "process": process, "memory": memory, "keeping": keeping, "in_order": in_order}
+    do = does[order.pop("do")]
     found = do(**order)
     print(json.dumps(found), flush=True)
 

@@ -17,7 +17,8 @@ from bisaddle.methods.adaptive.inner import Recall, Residuals, Solver, most_reca
 from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.adaptive.parts import most_pairs
 from bisaddle.oracle.depends import depends
-from bisaddle.oracle.kernels import MOST, Kernels, matrix_blocks
+from bisaddle.oracle.kernels import Kernels
+from bisaddle.oracle.theta_blocks import MOST, matrix_blocks
 from bisaddle.trees import Shape
 from tests.reference import project_simplex
 from tests.registry import PROBLEMS

@@ -9,7 +9,8 @@ import bisaddle as bs
 from bisaddle.certificate.bounds import worst_value
 from bisaddle.oracle import implicit as accurate, kernels as kernels_module
 from bisaddle.oracle.implicit import Hessian, Implicit
-from bisaddle.oracle.kernels import Kernels, block_order, unit_rows
+from bisaddle.oracle.kernels import Kernels
+from bisaddle.oracle.theta_blocks import block_order, unit_rows
 from tests import reference
 from tests.registry import PROBLEMS, TWINS
 from tests.test_certificate import feasible_point

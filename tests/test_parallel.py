@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.devices import Order, content_sums, total
+from bisaddle.devices import Order, content_sums, in_order, total
 from bisaddle.oracle.kernels import Kernels
+from bisaddle.parallel.watching import Watch
 from tests.parallel_start import answer, together, worker
 
 
@@ -47,6 +48,25 @@ def test_an_evaluation_of_adaptive_takes_few_collectives(on_four):
         said = found["collectives"]
         assert len(said["_lower"]) + len(said["_upper"]) <= 10, name
         assert not any("permute" in moved or "all-to-all" in moved for each in said.values() for moved in each), name
+
+
+EVERY = ["OneSidedProjectionFree", "FullyProjected", "MORBiT", "Adaptive"]
+SPLITS = [["tasks", "gram"], ["tasks", "rows"], ["rows", "rows"]]
+
+
+@pytest.mark.parametrize(
+    ("cases", "seed"),
+    [
+        ([["tasks", "gram", "FullyProjected"], ["tasks", "rows", "Adaptive"], ["rows", "rows", "Adaptive"]], 0),
+        pytest.param([[*split, name] for split in SPLITS for name in EVERY], 1, marks=pytest.mark.slow),
+        pytest.param([[*split, "Adaptive"] for split in SPLITS], 2, marks=pytest.mark.slow),
+    ],
+)
+def test_in_a_fixed_order_the_digits_do_not_depend_on_the_number_of_devices(cases, seed):
+    found = answer(worker({"do": "in_order", "devices": 4, "cases": cases, "seed": seed}))
+    assert len(found) == len(cases)
+    for name, (one, two, four) in found.items():
+        assert one == two == four, name
 
 
 def test_two_processes_of_which_one_is_slow_agree_to_the_last_digit():
@@ -126,11 +146,17 @@ def test_each_process_reads_its_own_part():
 
 def test_sums_in_order_are_sums_and_a_digest_tells_arrays_apart():
     rng = np.random.default_rng(0)
-    values = rng.normal(size=(3, 8))
+    drawn = rng.normal(size=(3, 8))
+    values = jnp.asarray(drawn)
     order = Order("rows", 4, bs.parallel.mesh("rows"))
-    np.testing.assert_allclose(total(jnp.asarray(values), 1, order, "rows"), values.sum(axis=1), atol=1e-14)
-    np.testing.assert_allclose(total(jnp.asarray(values), 0, order, "tasks"), values.sum(axis=0), atol=1e-14)
-    other = values.copy()
+    np.testing.assert_allclose(total(values, 1, order, "rows"), values.sum(axis=1), atol=1e-14)
+    np.testing.assert_allclose(total(values, 0, order, "tasks"), values.sum(axis=0), atol=1e-14)
+    # derivatives of any order, forwards and backwards, go through it
+    v, cubed = jnp.asarray(rng.normal(size=3)), lambda part, v: jnp.sum(v[:, None] ** 3 * part, axis=1)
+    both = [lambda v, how=how: jnp.sum(in_order(how, cubed, (values,), (), v)) for how in (order, None)]
+    for derive in (jax.grad, jax.jacfwd, jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))):
+        np.testing.assert_allclose(derive(both[0])(v), derive(both[1])(v), atol=1e-13)
+    other = drawn.copy()
     other[2, 7] = np.nextafter(other[2, 7], 1)
     assert content_sums(values) == content_sums(jax.device_put(values)) != content_sums(other)
     assert content_sums(values[:, ::-1].copy()) != content_sums(values)
@@ -211,6 +237,21 @@ def test_a_first_process_that_is_not_there_is_an_error_and_not_a_long_wait():
         bs.parallel.initialize("127.0.0.1:9", 2, 1, timeout=1)
     with pytest.raises(ValueError, match="host:port"):
         bs.parallel.initialize("localhost", 2, 1)
+
+
+def test_a_process_without_a_sign_of_life_is_named_once():
+    said = []
+    watch = Watch(None, process=1, processes=3, heartbeat=10, told=said.append)
+    began = watch.answered
+    watch.look(began + 2)
+    assert not said
+    watch.answered = began + 4  # process 0, where the store is, answers; process 2 is silent
+    watch.others[0] = "5", began + 4
+    watch.look(began + 4)
+    watch.look(began + 4.1)
+    assert len(said) == 1 and "process 2 of this run has given no sign of life for 3 seconds" in said[0]
+    watch.look(began + 16)
+    assert len(said) == 2 and "process 0" in said[1]
 
 
 def test_a_gathered_result_is_the_result():

@@ -3,12 +3,14 @@
 import json
 import random
 import shutil
+import signal
 import subprocess
 import time
 
 import numpy as np
 import pytest
 
+from bisaddle.run import container
 from tests.parallel_start import end, free_port, together, worker
 
 KILLS = 20
@@ -65,6 +67,24 @@ def test_a_run_is_taken_up_on_another_number_of_processes(kind, tmp_path):
         for each in found:
             np.testing.assert_allclose(each["point"], whole["point"], rtol=0, atol=atol)
             assert (each["status"], each["steps"]) == (whole["status"], whole["steps"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_process_is_named_before_the_other_is_ended(victim, tmp_path):
+    path, address = tmp_path / "run", f"127.0.0.1:{free_port()}"
+    run = order(path)
+    run["options"]["max_steps"] = 100_000
+    pair = [worker({"do": "process", "devices": 2, "join": [address, 2, i], **run}) for i in range(2)]
+    try:
+        wait_until(path.exists)
+        pair[victim].send_signal(signal.SIGSTOP)
+        _, err = pair[1 - victim].communicate(timeout=SECONDS)
+        assert pair[1 - victim].returncode
+        assert f"process {victim} of this run has given no sign of life for 3 seconds" in err, err[-2000:]
+    finally:
+        end(pair)
+    container.unpack(path, "checkpoint")  # of the last agreed step, and whole: its checksum is compared
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from bisaddle.apps.tasks import (
     uniform_penalty,
     weight_set,
 )
-from bisaddle.devices import Order, total
+from bisaddle.devices import Order, in_order, total
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box, ConvexSet, L1Ball, Product
 from bisaddle.trees import Number
@@ -57,20 +57,20 @@ class GramData(NamedTuple):
     order: Order | None = None
 
     def train_losses(self, v: Array) -> Array:
-        return _gram_losses(v, self.train_gram, self.train_cross, self.train_square)
+        return in_order(self.order, _gram_losses, (), (self.train_gram, self.train_cross, self.train_square), v)
 
     def valid_losses(self, v: Array) -> Array:
-        return _gram_losses(v, self.valid_gram, self.valid_cross, self.valid_square)
+        return in_order(self.order, _gram_losses, (), (self.valid_gram, self.valid_cross, self.valid_square), v)
 
     def train_slopes(self, v: Array) -> Array:
-        return _times(self.train_gram, v) - self.train_cross
+        return in_order(self.order, _gram_slopes, (), (self.train_gram, self.train_cross), v)
 
     def valid_slopes(self, v: Array) -> Array:
-        return _times(self.valid_gram, v) - self.valid_cross
+        return in_order(self.order, _gram_slopes, (), (self.valid_gram, self.valid_cross), v)
 
     def train_products(self, v: Array, w: Array) -> tuple[Array, Array]:
         """H w and <H v - c, w> of every task."""
-        return _times(self.train_gram, w), jnp.sum(self.train_slopes(v) * w, axis=1)
+        return in_order(self.order, _times, (), (self.train_gram,), w), jnp.sum(self.train_slopes(v) * w, axis=1)
 
 
 class RowData(NamedTuple):
@@ -95,23 +95,22 @@ class RowData(NamedTuple):
     order: Order | None = None
 
     def train_losses(self, v: Array) -> Array:
-        return _row_losses(v, self.train_rows, self.train_targets, self.train_counts, self.order)
+        return in_order(self.order, _row_losses, (self.train_rows, self.train_targets), (self.train_counts,), v)
 
     def valid_losses(self, v: Array) -> Array:
-        return _row_losses(v, self.valid_rows, self.valid_targets, self.valid_counts, self.order)
+        return in_order(self.order, _row_losses, (self.valid_rows, self.valid_targets), (self.valid_counts,), v)
 
     def train_slopes(self, v: Array) -> Array:
-        return _row_slopes(v, self.train_rows, self.train_targets, self.train_counts, self.order)
+        return in_order(self.order, _row_slopes, (self.train_rows, self.train_targets), (self.train_counts,), v)
 
     def valid_slopes(self, v: Array) -> Array:
-        return _row_slopes(v, self.valid_rows, self.valid_targets, self.valid_counts, self.order)
+        return in_order(self.order, _row_slopes, (self.valid_rows, self.valid_targets), (self.valid_counts,), v)
 
     def train_products(self, v: Array, w: Array) -> tuple[Array, Array]:
         """H w and <H v - c, w> = <v, H w> - <b, A w> / n of every task, from one A w and one product with A'."""
-        image = _predicted(self.train_rows, w)
-        product = _summed_rows(self.train_rows, image, self.order) / self.train_counts[:, None]
-        on_targets = total(self.train_targets * image, 1, self.order, "rows")
-        return product, jnp.sum(v * product, axis=1) - on_targets / self.train_counts
+        found = in_order(self.order, _row_products, (self.train_rows, self.train_targets), (self.train_counts,), w)
+        product, on_targets = found[:, :-1], found[:, -1]
+        return product, jnp.sum(v * product, axis=1) - on_targets
 
 
 def regression(
@@ -258,24 +257,33 @@ def _predicted(rows, v):
     return jnp.einsum("tnd,td->tn", rows, v)
 
 
-def _summed_rows(rows, weights, order=None):
+def _summed_rows(rows, weights):
     """sum_n weights_n rows_n of every task"""
-    if order is not None and order.along == "rows":
-        return order.join(jnp.einsum("tsn,tsnd->tsd", order.split(weights, 1), order.split(rows, 1)), 1)
     # beside a row of zeros XLA takes a product of matrices, in half the time of its product of a vector and a matrix
     pair = jnp.stack([weights, jnp.zeros_like(weights)], axis=1)
     return jnp.einsum("tkn,tnd->tkd", pair, rows)[:, 0]
 
 
-def _row_losses(v, rows, targets, counts, order):
-    return 0.5 * total(jnp.square(_predicted(rows, v) - targets), 1, order, "rows") / counts
+def _row_losses(rows, targets, counts, v):
+    return 0.5 * jnp.sum(jnp.square(_predicted(rows, v) - targets), axis=1) / counts
 
 
-def _row_slopes(v, rows, targets, counts, order):
-    return _summed_rows(rows, _predicted(rows, v) - targets, order) / counts[:, None]
+def _row_slopes(rows, targets, counts, v):
+    return _summed_rows(rows, _predicted(rows, v) - targets) / counts[:, None]
 
 
-def _gram_losses(v, gram, cross, square):
+def _row_products(rows, targets, counts, w):
+    """A'A w / n, and <b, A w> / n beside it"""
+    image = _predicted(rows, w)
+    both = [_summed_rows(rows, image), jnp.sum(targets * image, axis=1)[:, None]]
+    return jnp.concatenate(both, axis=1) / counts[:, None]
+
+
+def _gram_slopes(gram, cross, v):
+    return _times(gram, v) - cross
+
+
+def _gram_losses(gram, cross, square, v):
     return 0.5 * jnp.sum(v * (_times(gram, v) - 2 * cross), axis=1) + 0.5 * square
 
 

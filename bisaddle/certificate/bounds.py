@@ -63,9 +63,11 @@ def sensitivity(solved: Implicit, mu_g: float | None, matrices: bool, passes: in
     x, theta, y, w = solved.x, solved.theta, solved.y, solved.w
     # theta* lies within |g_theta| / mu_g of theta: J is taken at both ends of that step down the gradient, or at one
     # where they are so near that it is the same
-    ends = [theta, theta - solved.g_theta / theta.dtype.type(mu_g)]
     near = solved.lower_residual / mu_g <= kernels.eps**0.5 * (1 + norm(theta))
-    ends = np.stack(ends[:1] if near and kernels.heavy else ends)
+    if near and kernels.heavy:
+        ends = theta[None]
+    else:
+        ends = np.stack([theta, theta - solved.g_theta / theta.dtype.type(mu_g)])
     if matrices:
         hessian = solved.hessian
         inverse, cross = hessian.inverse, hessian.cross

@@ -269,26 +269,26 @@ class Certifier:
             gap = self._x_gap(x, solved.Gx)[0] + self._y_gap(y, solved.upper.f_y)[0]
             if not gap <= tol:
                 return None
-            # matrices take a pass over the data for every lower variable, two passes are enough for a rough norm
+            # matrices take a pass over the data for each lower variable, two are enough for a rough norm
             rough = sensitivity(solved, self.mu_g, matrices=False, passes=2)
             certificate = self._certificate(solved, theta, rough, tol)
             if certificate.gap + certificate.error_bound > tol:
-                solved = Implicit(self.kernels, x, solved.theta, y, w=solved.w)
+                found, w, solved, certificate = solved.theta, solved.w, None, None  # a large theta needs their memory
+                solved = Implicit(self.kernels, x, found, y, w=w)
                 certificate = self._certificate(solved, theta, self._sensitivity(solved), tol)
             return certificate
 
     def with_free_parts(self, point: Point, certificate: Certificate) -> Certificate:
         """The certificate, with the parts of x that a degenerate corner leaves free."""
-        x, _, y = self.kernels.flat(point)
-        theta, Gx = self.kernels.theta.ravel(certificate.theta), self.kernels.x.ravel(certificate.x_gradient)
-        return replace(certificate, free_parts=free_parts(self.kernels, x, theta, y, Gx, certificate.y_in_corner))
+        own, theta = self.kernels, self.kernels.theta.ravel(certificate.theta)
+        x, y, Gx = own.x.ravel(point.x), own.y.ravel(point.y), own.x.ravel(certificate.x_gradient)
+        return replace(certificate, free_parts=free_parts(own, x, theta, y, Gx, certificate.y_in_corner))
 
     def _certificate(self, solved: Implicit, theta: Vector, sensitivity: Sensitivity, below: float) -> Certificate:
         kernels, x, y = self.kernels, solved.x, solved.y
         x_set, y_set, upper = kernels.x_set, kernels.y_set, solved.upper
-        y_violation = worst_error = 0.0
+        y_violation, worst_error, in_corner = 0.0, 0.0, False
         value, worst, steepness = upper.value, upper.value, norm(upper.f_theta)
-        in_corner = False
         if y_set is not None:
             _, corner = y_set.best_response(y, upper.f_y)
             in_corner = norm(y - corner) <= CORNER * y_set.diameter()

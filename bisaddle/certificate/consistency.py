@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bisaddle.certificate.noise import SHORT, Line, Noise, dot, lower_slopes
+from bisaddle.certificate.noise import SHORT, Line, Noise, dot, lower_slopes, moved
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Vector
 
@@ -33,12 +33,12 @@ def _upper_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     which = 1 if kernels.eps > 1e-10 and len(line.moves) > 1 else 0
     move = line.moves[which]
     back = _back(solved, line.direction, 2 * move)
-    gradient = np.concatenate([here.f_x, here.f_theta, here.f_y])
-    length = norm(gradient.astype(np.float64, copy=False))
-    values, slopes = [here.value], [dot(gradient, back)]
-    del gradient
+    gradients = here.f_x, here.f_theta, here.f_y
+    length = float(np.linalg.norm([norm(part.astype(np.float64, copy=False)) for part in gradients]))
+    along = np.split(back, [solved.x.size, solved.x.size + solved.theta.size])
+    values, slopes = [here.value], [sum(map(dot, gradients, along))]
     for i in (1, 2):
-        found = kernels.packed_upper(at + at.dtype.type(i * move) * back)
+        found = kernels.packed_upper(moved(at, i * move, back))
         values.append(float(found[0]))
         slopes.append(dot(found[1:], back))
     ways = (line.upper[which, :, 0], line.slopes[which], line.direction), (np.array(values), np.array(slopes), back)
@@ -76,7 +76,7 @@ def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     here = solved.products
     values, rows = [here.value], [lower_slopes(here, solved.w, back)]
     for i in (1, 2):
-        found = solved.products_of(solved.w, theta=solved.theta + solved.theta.dtype.type(i * SHORT) * theta_part)
+        found = solved.products_of(solved.w, theta=moved(solved.theta, i * SHORT, theta_part))
         values.append(found.value)
         rows.append(lower_slopes(found, solved.w, back))
     returning = np.array(rows)

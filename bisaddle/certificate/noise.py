@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bisaddle.oracle.implicit import Implicit, norm, normal, unit
+from bisaddle.oracle.implicit import Implicit, norm, normal
 from bisaddle.oracle.kernels import Kernels, Products, Vector
 from bisaddle.sets.flat import FlatSet
 
@@ -69,10 +69,10 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
     direction = np.concatenate(
         [
             _into(kernels.x_set, x),
-            _length(theta) * unit(normal(theta, 4)),
+            _of_length(_length(theta), normal(theta, 4)),
             y if kernels.y_set is None else _into(kernels.y_set, y),
         ]
-    ).astype(at.dtype)
+    ).astype(at.dtype, copy=False)
 
     def upper(packed: Vector) -> Vector:
         found = kernels.packed_upper(packed)
@@ -146,7 +146,14 @@ def sampled(
     function: Callable[[Vector], Vector], at: Vector, direction: Vector, moves: tuple[float, ...], count: int
 ) -> Vector:
     """[move, i]: function(at + i move direction), for so many i."""
-    return np.stack([[function(at + at.dtype.type(i * move) * direction) for i in range(count)] for move in moves])
+    return np.stack([[function(moved(at, i * move, direction)) for i in range(count)] for move in moves])
+
+
+def moved(at: Vector, length: float, direction: Vector) -> Vector:
+    """at + length * direction, with nothing else made on the way"""
+    to = np.multiply(direction, at.dtype.type(length))
+    to += at
+    return to
 
 
 def jitter(rows: Vector, orders: tuple[int, ...]) -> Vector:
@@ -192,3 +199,9 @@ def _into(a_set: FlatSet, v: Vector) -> Vector:
 
 def _length(v: Vector) -> float:
     return 1.0 + norm(v)
+
+
+def _of_length(length: float, v: Vector) -> Vector:
+    """v made as long as that, in place: a large one has no room for another."""
+    v *= length / max(norm(v), np.finfo(v.dtype).tiny)
+    return v

@@ -1,4 +1,4 @@
-"""`bisaddle solve --processes N`: N processes of this machine that solve one problem together.
+"""`bisaddle solve --processes N` and `resume`: N processes of this machine that solve one problem together.
 
 The command itself is the first of them, which prints and writes; the others run this module.
 """
@@ -25,6 +25,7 @@ from bisaddle.cli.stepping import method_named
 ENDING = 5
 # of the options of `solve`, what the others have to know
 SHARED = ("method", "step", "nu", "tol", "max_steps", "starts", "seed", "precision", "processes", "shard")
+FILES = ("checkpoint", "resumed", "problem", "data_dir")
 
 
 def begin(built: Any, options: dict[str, Any]) -> tuple[Any, Any]:
@@ -50,12 +51,10 @@ def joined(specification: dict[str, Any], options: dict[str, Any], limits: dict[
     if count == 1:
         yield
         return
-    if options["checkpoint"] is not None:
-        raise click.UsageError(
-            "--checkpoint is for one process; from Python, bs.solve(..., checkpoint=...) keeps runs of several"
-        )
     address = f"127.0.0.1:{_free_port()}"
-    order = [specification, {name: options[name] for name in SHARED}, limits, address]
+    shared = {name: options[name] for name in SHARED if name in options}
+    shared |= {name: str(options[name]) for name in FILES if options.get(name) is not None}
+    order = [specification, shared, limits, address]
     with TemporaryDirectory(prefix="bisaddle-") as folder:
         said = [Path(folder) / str(i) for i in range(1, count)]
         others = [_started([*order, i], path) for i, path in enumerate(said, 1)]
@@ -63,6 +62,8 @@ def joined(specification: dict[str, Any], options: dict[str, Any], limits: dict[
             with _own_stdout():
                 _join(address, count, 0)
                 yield
+        except click.exceptions.Exit:  # a code to end with, which is a RuntimeError too
+            raise
         except RuntimeError as error:
             told = [line for path in said for line in path.read_text(errors="replace").splitlines() if line.strip()]
             last = f" (one of them: {told[-1]})" if told else ""
@@ -131,14 +132,30 @@ def main() -> None:
     """One of the others: what to do comes as JSON."""
     specification, options, limits, address, number = json.load(sys.stdin)
     _join(address, options["processes"], number)
+    # a callback, since the first process has one: records are made for it
+    seen = {"callback": lambda record: None, "progress": False}
+    if "resumed" in options:
+        _resume(options, limits | seen)
+        return
     from bisaddle.run.solve import solve
 
     with precision_of(options["precision"]):
         built, _ = build(specification)
         chosen = (options[key] for key in ("tol", "max_steps", "step", "nu"))
         method = method_named(options["method"], built.problem, built.start, *chosen)
-        # a callback, since the first process has one: records are made for it
-        solve(*begin(built, options), method, **limits, callback=lambda record: None, progress=False)
+        kept = {"checkpoint": options["checkpoint"]} if "checkpoint" in options else {}  # which the first one writes
+        solve(*begin(built, options), method, **limits, **kept, **seen)
+
+
+def _resume(options: dict[str, Any], limits: dict[str, Any]) -> None:
+    from bisaddle.cli.resuming import noted, prepared
+    from bisaddle.run.solve import resume
+
+    path, folder = Path(options["resumed"]), options.get("data_dir")
+    specification, settings = noted(path)
+    with precision_of(settings["precision"]):
+        again = prepared(path, specification, settings, options.get("problem"), folder and Path(folder))
+        resume(path, again.placed, again.method, **limits)
 
 
 if __name__ == "__main__":

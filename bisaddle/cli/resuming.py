@@ -2,11 +2,11 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from bisaddle.cli import outputs
+from bisaddle.cli import outputs, processes
 from bisaddle.cli.answer import Clock
 from bisaddle.cli.errors import DATA, Failure
 from bisaddle.cli.options import (
@@ -14,11 +14,12 @@ from bisaddle.cli.options import (
     compile_cache_option,
     json_option,
     max_seconds_option,
+    option,
     out_options,
     precision_of,
     problem_option,
 )
-from bisaddle.cli.problems import build, trusted
+from bisaddle.cli.problems import Built, build, trusted
 from bisaddle.cli.solving import leave, watched
 from bisaddle.cli.stepping import method_named
 
@@ -32,6 +33,7 @@ NEEDED = {"tol": float, "max_steps": int, "method": str, "steps": list, "nu": fl
 @max_seconds_option
 @problem_option
 @click.option("--data-dir", type=click.Path(path_type=Path), help="One more folder to look for the data file in.")
+@option("--processes", click.IntRange(1, 256), 1, "Processes of this machine; as many as then, or a divisor of that.")
 @out_options
 @checkpoint_every_option
 @compile_cache_option
@@ -51,23 +53,47 @@ def resume(checkpoint: Path, problem: str | None, data_dir: Path | None, **optio
     outputs.check(options["out"], checkpoint)
     from bisaddle.run.solve import resume as resumed
 
-    specification, settings = _noted(checkpoint)
-    bits = settings["precision"]
-    with precision_of(bits):
-        folders = [checkpoint.absolute().parent, *([data_dir] if data_dir else [])]
-        built, specification = build(trusted(specification, problem, folders), folders)
-        tol, nu, steps = settings["tol"], settings["nu"], tuple(settings["steps"])
-        method = method_named(settings["method"], built.problem, built.start, tol, settings["max_steps"], steps, nu)
-        limits = {key: options[key] for key in ("max_steps", "max_seconds", "checkpoint_every")}
-        options |= {"tol": tol, "checkpoint": checkpoint, "precision": bits}
-        options["max_steps"] = options["max_steps"] or settings["max_steps"]
-        clock.start()
-        result = watched(partial(resumed, checkpoint, built.problem, method, **limits), built, method, options)
-        settings |= {key: options[key] for key in ("max_steps", "max_seconds")}
-        leave(result, built, specification, settings, options, clock)
+    options |= {"resumed": checkpoint, "problem": problem, "data_dir": data_dir}
+    limits = {key: options[key] for key in ("max_steps", "max_seconds", "checkpoint_every")}
+    with processes.joined({}, options, limits):
+        specification, settings = noted(checkpoint)
+        with precision_of(settings["precision"]):
+            again = prepared(checkpoint, specification, settings, problem, data_dir)
+            built, method = again.built, again.method
+            options |= {"tol": settings["tol"], "checkpoint": checkpoint, "precision": settings["precision"]}
+            options["max_steps"] = options["max_steps"] or settings["max_steps"]
+            clock.start()
+            result = watched(partial(resumed, checkpoint, again.placed, method, **limits), built, method, options)
+            settings = {key: value for key, value in settings.items() if key not in ("processes", "shard")}
+            settings |= {key: options[key] for key in ("max_steps", "max_seconds")}
+            leave(result, built, again.specification, settings, options, clock)
 
 
-def _noted(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+class Again(NamedTuple):
+    """What a checkpoint goes on with. placed: the problem, split as it was, over the processes that there are now."""
+
+    built: Built
+    specification: dict[str, Any]
+    method: Any
+    placed: Any
+
+
+def prepared(
+    checkpoint: Path, specification: dict[str, Any], settings: dict[str, Any], problem: str | None, folder: Path | None
+) -> Again:
+    from bisaddle import parallel
+
+    folders = [checkpoint.absolute().parent, *([folder] if folder else [])]
+    built, specification = build(trusted(specification, problem, folders), folders)
+    tol, nu, steps = settings["tol"], settings["nu"], tuple(settings["steps"])
+    method = method_named(settings["method"], built.problem, built.start, tol, settings["max_steps"], steps, nu)
+    placed, shards = built.problem, settings.get("processes", 1)
+    if shards > 1:
+        placed, _ = parallel.shard(placed, built.start, parallel.mesh(settings["shard"]), shards=shards)
+    return Again(built, specification, method, placed)
+
+
+def noted(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `solve` was given: the specification of the problem, and its settings."""
     from bisaddle.run.checkpoint import read
 

@@ -131,7 +131,8 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
         settings = {key: options[key] for key in ("tol", "max_steps", "max_seconds", "nu", "starts")}
         settings |= {"method": method.name, "steps": list(options["step"]), "precision": int(options["precision"])}
         if options["checkpoint"] is not None:
-            limits["checkpoint"] = new_checkpoints(specification, settings, options)
+            shared = {key: options[key] for key in ("processes", "shard")}
+            limits["checkpoint"] = new_checkpoints(specification, settings | shared, options)
         begin = processes.begin(built, options)
         clock.start()
         result = watched(partial(solved, *begin, method, **limits), built, method, options)

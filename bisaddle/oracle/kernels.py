@@ -15,16 +15,13 @@ from bisaddle import oracle
 from bisaddle.devices import beside, gathered, mesh_of
 from bisaddle.oracle import depends
 from bisaddle.oracle.separable import Separable, task_solves
+from bisaddle.oracle.theta_blocks import block_order, matrix_blocks, unit_rows
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
 from bisaddle.trees import Shape
 
 Vector = np.ndarray
-# of a preconditioner: variables in a block (beyond, a product with a matrix is no longer cheap beside one with the
-# Hessian), and entries of all matrices together
-MOST = 256
-ENTRIES = 2**20
 # products that a solve may take, in sizes of theta
 MOST_PRODUCTS = 10
 # variables beyond which every copy of a vector counts
@@ -102,8 +99,13 @@ class Kernels:
         self.heavy = data + (self.x.size + self.theta.size) * self.dtype.itemsize > LIGHT_BYTES
         self._upper = Program(_upper, "f and its gradients", self.part)
         apart = isinstance(problem.lower, Separable)
-        self._lower = Program(task_solves if apart else _lower, "solves with the Hessian of g", self.part)
-        self._products = Program(_products, "products with the Hessian of g", self.part)
+        # vectors of a large theta are given one by one: packed, each would be there twice
+        self.large = self.theta.size > LARGE and not apart
+        lower = task_solves if apart else _lower_of if self.large else _lower
+        self._lower = Program(lower, "solves with the Hessian of g", self.part)
+        self._gradient = Program(_gradient, "the gradient of g", self.part)
+        products = _products_of if self.large else _products
+        self._products = Program(products, "products with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
         self._bends = Program(_bends, "how the gradients depend on theta", self.part)
         self._norms = Program(_norms, "norms of second derivatives", self.part)
@@ -132,11 +134,13 @@ class Kernels:
         return piece.copy() if piece.size < self.x.size else piece
 
     def lower_gradient(self, x: Vector, theta: Vector) -> Vector:
+        if self.large:
+            return self._gradient(x, theta)
         return -self.solve(x, theta, limit=0).right
 
     def hessian_product(self, x: Vector, theta: Vector, v: Vector) -> Vector:
         """g_theta_theta(x, theta) v: the residual of a solve without a step, for which a large theta has no room."""
-        if v.size > LARGE:
+        if self.large:
             return self.products(x, theta, v).hessian[0]
         return -self.solve(x, theta, np.zeros_like(v), start=v, limit=0).r
 
@@ -168,11 +172,12 @@ class Kernels:
         return self._solved(x, theta, right, start, (target, relative, enough, limit), inverse, cross)
 
     def _solved(self, x: Vector, theta: Vector, right, start, goals: tuple, inverse, cross: bool) -> Solve:
-        size, nothing = theta.size, np.zeros_like(theta)
+        size, numbers = theta.size, np.array((*goals, start is not None, right is None, cross), self.dtype)
+        nothing = theta if self.large else np.zeros_like(theta)  # where it is told not to look at it
         begin, given = nothing if start is None else start, nothing if right is None else right
-        numbers = (*goals, start is not None, right is None, cross)
-        packed = np.concatenate([x, theta, begin, given, np.array(numbers, self.dtype)])
-        found = self._lower(packed, self.identity if inverse is None else inverse)
+        vectors = x, theta, begin, given, numbers
+        inverse = self.identity if inverse is None else inverse
+        found = self._lower(*vectors, inverse) if self.large else self._lower(np.concatenate(vectors), inverse)
         if not isinstance(found, tuple):  # all in one
             found = *(self._apart(found[i * size : (i + 1) * size]) for i in range(3)), found[3 * size : -2], found[-2:]
         w, r, used, along, (count, least) = found
@@ -180,7 +185,9 @@ class Kernels:
 
     def products(self, x: Vector, theta: Vector, *vectors: Vector) -> Products:
         """What a certificate reports rests on these: no loop, no preconditioner, nothing but derivatives."""
-        value, *found = self._products(np.concatenate([x, theta]), np.stack(vectors))
+        rows = vectors[0][None] if len(vectors) == 1 else np.stack(vectors)
+        at = (x, theta) if self.large else (np.concatenate([x, theta]),)
+        value, *found = self._products(*at, rows)
         return Products(float(value), *found)
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
@@ -200,8 +207,8 @@ class Kernels:
         """(|g_theta_x|, |J|) of the same J, from below, by power iterations of so many passes: see `shortfall`."""
         first = np.random.default_rng(1).normal(size=theta.size).astype(self.dtype)
         count = np.array(power_passes(theta.size) if passes is None else passes)
-        packed, each = np.concatenate([x, theta, y, w, first]), ends[:, None] if theta.size > LARGE else ends[None]
-        found = [self._norms(packed, part, count) for part in each]  # of a large J the squares of its parts are added
+        each = ends[:, None] if self.large else ends[None]  # of a large J the squares of its parts are added
+        found = [self._norms(x, theta, y, w, first, part, count) for part in each]
         return float(found[0][0]), float(np.linalg.norm([float(bend) for _, bend in found]))
 
     @cached_property
@@ -235,33 +242,6 @@ def power_passes(size: int) -> int:
     return 3 + int(np.ceil(np.log2(size) / 4))
 
 
-def matrix_blocks(theta: Shape, apart: bool = False) -> int:
-    """How many matrices hold a preconditioner: 1 for all of theta, one for each entry along its first axis, or 0."""
-    if theta.size <= MOST and not apart:
-        return int(theta.size > 0)
-    blocks = theta.first_axis
-    fits = blocks > 1 and theta.size // blocks <= MOST and theta.size * (theta.size // blocks) <= ENTRIES
-    return blocks if fits else 0
-
-
-def unit_rows(theta: Shape, blocks: int, size: int) -> Vector:
-    """Row i: 1 in entry i of every block, the rows of a block in the order of `block_order`."""
-    rows = np.zeros((size, blocks, size), theta.dtype)
-    rows[np.arange(size), :, np.arange(size)] = 1
-    order = block_order(theta, blocks)
-    flat = np.empty((size, theta.size), theta.dtype)
-    flat[:, order] = rows.reshape(size, -1)
-    return flat
-
-
-def block_order(theta: Shape, blocks: int) -> np.ndarray:
-    """Where the entries of a flat theta lie, block after block along the first axis of its leaves."""
-    if blocks <= 1:
-        return np.arange(theta.size)
-    leaves = jax.tree.leaves(theta.tree(np.arange(theta.size)))
-    return np.concatenate([np.asarray(leaf).reshape(blocks, -1) for leaf in leaves], axis=1).astype(int).ravel()
-
-
 # --- the programs -----------------------------------------------------------------------------------------------------
 
 
@@ -272,16 +252,23 @@ def _upper(part: _Part, packed: Array) -> Array:
     return jnp.concatenate([jnp.reshape(value, 1).astype(packed.dtype), *joined])
 
 
-def _lower(part: _Part, packed: Array, inverse: Array) -> Array | tuple[Array, ...]:
+def _lower(part: _Part, packed: Array, inverse: Array) -> Array:
+    size, rest = part.theta.size, packed[part.x.size + part.theta.size :]
+    vectors = packed[: part.x.size], packed[part.x.size :][:size], rest[:size], rest[size : 2 * size]
+    return jnp.concatenate(_lower_of(part, *vectors, rest[2 * size :], inverse))
+
+
+def _lower_of(
+    part: _Part, x: Array, theta: Array, start: Array, given: Array, numbers: Array, inverse: Array
+) -> tuple[Array, ...]:
     """All that is asked of g at one place: its gradient, a solve by conjugate gradients, its cross product.
 
     The product stands in the program once, in the loop, whose first pass may be that of the residual at the start.
     """
-    size, dtype = part.theta.size, packed.dtype
-    x, theta = part.split(packed, "x", "theta")
-    packed = packed[part.x.size + size :]
-    start, given = packed[:size], packed[size : 2 * size]
-    target, relative, enough, limit, is_warm, of_gradient, with_cross = packed[2 * size :]
+    size, dtype = part.theta.size, theta.dtype
+    x, theta = part.x.traced(x), part.theta.traced(theta)
+    target, relative, enough, limit, is_warm, of_gradient, with_cross = numbers
+    start = jnp.where(is_warm > 0, start, 0)
     blocks, order = inverse.shape[0], block_order(part.theta, inverse.shape[0])
     straight = bool(np.all(order == np.arange(size)))
 
@@ -323,13 +310,18 @@ def _lower(part: _Part, packed: Array, inverse: Array) -> Array | tuple[Array, .
     w = jnp.where(jnp.isfinite(r @ r), w, jnp.nan)  # a residual that is no number ends the loop, and is no solution
     along = lambda: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(w)))
     cross = lax.cond(with_cross > 0, along, lambda: jnp.zeros(part.x.size, dtype))
-    parts = w, r, right, cross, jnp.stack([count.astype(dtype), least])
-    return parts if size > LARGE else jnp.concatenate(parts)
+    return w, r, right, cross, jnp.stack([count.astype(dtype), least])
+
+
+def _gradient(part: _Part, x: Array, theta: Array) -> Array:
+    return part.theta.join(oracle.lower_gradient_in_domain(part, part.x.traced(x), part.theta.traced(theta)))
 
 
 def _column(part: _Part, packed: Array):
-    x, theta = part.split(packed, "x", "theta")
+    return _column_at(part, *part.split(packed, "x", "theta"))
 
+
+def _column_at(part: _Part, x: PyTree, theta: PyTree):
     def column(e):
         cross, hessian = oracle.second_order_products(part, x, theta, part.theta.traced(e))
         return jnp.concatenate([part.theta.join(hessian), part.x.join(cross)])
@@ -338,8 +330,13 @@ def _column(part: _Part, packed: Array):
 
 
 def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array, Array]:
-    found = jax.vmap(_column(part, packed))(rows)
-    value, g_theta = oracle.lower_value_and_gradient(part, *part.split(packed, "x", "theta"))
+    return _products_of(part, packed[: part.x.size], packed[part.x.size :], rows)
+
+
+def _products_of(part: _Part, x: Array, theta: Array, rows: Array) -> tuple[Array, Array, Array, Array]:
+    at = part.x.traced(x), part.theta.traced(theta)
+    found = jax.vmap(_column_at(part, *at))(rows)
+    value, g_theta = oracle.lower_value_and_gradient(part, *at)
     return value, part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]
 
 
@@ -352,9 +349,7 @@ def _columns_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
     return lax.map(_column(part, packed), units)
 
 
-def _equations(part: _Part, packed: Array):
-    x, _, y, w = part.split(packed, "x", "theta", "y", "theta")
-
+def _equations(part: _Part, x: PyTree, y: PyTree, w: PyTree):
     def at(flat: Array) -> Array:
         theta = part.theta.traced(flat)
         f_x, f_theta, f_y = oracle.upper_gradients(part, x, theta, y)
@@ -366,15 +361,16 @@ def _equations(part: _Part, packed: Array):
 
 
 def _bends(part: _Part, packed: Array, ends: Array) -> Array:
-    at, units = _equations(part, packed), jnp.eye(ends.shape[1], dtype=ends.dtype)
+    x, _, y, w = part.split(packed, "x", "theta", "y", "theta")
+    at, units = _equations(part, x, y, w), jnp.eye(ends.shape[1], dtype=ends.dtype)
     return lax.map(lambda end: jax.vmap(lambda e: jax.jvp(at, (end,), (e,))[1])(units), ends)
 
 
-def _norms(part: _Part, packed: Array, ends: Array, passes: Array) -> tuple[Array, Array]:
-    size = part.theta.size
-    x, theta = part.split(packed, "x", "theta")
-    first = packed[-size:]
-    at = _equations(part, packed[:-size])
+def _norms(
+    part: _Part, x: Array, theta: Array, y: Array, w: Array, first: Array, ends: Array, passes: Array
+) -> tuple[Array, Array]:
+    x, theta = part.x.traced(x), part.theta.traced(theta)
+    at = _equations(part, x, part.y.traced(y), part.theta.traced(w))
 
     def cross(e):
         return part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(e)))

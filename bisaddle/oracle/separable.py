@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
 from bisaddle.devices import everywhere
+from bisaddle.oracle.theta_blocks import block_order
 from bisaddle.problem import Functions
 
 
@@ -33,8 +34,6 @@ class Separable(eqx.Module):
 
 def task_solves(part: Any, packed: Array, inverse: Array) -> Array:
     """As kernels._lower, but every task has its own conjugate gradients, until |r_t| <= target / sqrt(tasks)."""
-    from bisaddle.oracle.kernels import block_order
-
     size, dtype, mesh, tasks = part.theta.size, packed.dtype, part.theta.mesh, part.theta.shapes[0][0]
     x, theta = part.split(packed, "x", "theta")
     packed = packed[part.x.size + size :]

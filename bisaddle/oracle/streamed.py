@@ -13,6 +13,7 @@ from jaxtyping import Array
 from bisaddle import oracle
 from bisaddle.oracle import kernels as compiled
 from bisaddle.oracle.kernels import Kernels, Products, Solve, Vector, power_passes
+from bisaddle.oracle.theta_blocks import unit_rows
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import Program
 from bisaddle.streams.chunks import Chunks
@@ -52,7 +53,7 @@ class StreamedKernels(Kernels):
         return Products(float(value), *found)
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
-        units = compiled.unit_rows(self.theta, blocks, theta.size // blocks)
+        units = unit_rows(self.theta, blocks, theta.size // blocks)
         found = self._mean(_columns, "the Hessian of g", np.concatenate([x, theta]), units)
         return found[:, : theta.size], found[:, theta.size :]
 
@@ -133,8 +134,8 @@ def _columns(part: Any, packed: Array, units: Array) -> Array:
 
 def _linear_maps(part: Any, packed: Array, ends: Array) -> tuple[Callable, Callable]:
     """e -> g_theta_x e, and e -> J e at every end."""
-    x, theta = part.split(packed, "x", "theta")
-    at = compiled._equations(part, packed)
+    x, theta, y, w = part.split(packed, "x", "theta", "y", "theta")
+    at = compiled._equations(part, x, y, w)
     cross = lambda e: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(e)))
     return cross, lambda e: jnp.concatenate([jax.jvp(at, (end,), (e,))[1] for end in ends])
 

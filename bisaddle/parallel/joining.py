@@ -5,6 +5,8 @@ import time
 
 import jax
 
+from bisaddle.parallel.watching import watch
+
 # seconds without a sign of life after which a process is given up, and to wait for all of them at the start
 HEARTBEAT = 10
 STARTING = 120
@@ -22,7 +24,7 @@ def initialize(
 
     address: host:port of process 0; processes: how many; process: which one this is. None: as Slurm, Open MPI,
     Kubernetes or a cloud's TPU says. heartbeat: seconds after which a process that gives no sign of life is given up,
-    and all others end with an error. timeout: seconds to wait for all of them.
+    and all others end with an error; they say on stderr which one it was. timeout: seconds to wait for all of them.
     """
     for name, value in (("heartbeat", heartbeat), ("timeout", timeout)):
         if not isinstance(value, int) or value < 1:
@@ -37,6 +39,7 @@ def initialize(
         heartbeat_timeout_seconds=heartbeat,
         shutdown_timeout_seconds=heartbeat,
     )
+    watch(heartbeat)
 
 
 def _wait_for(address: str, timeout: int) -> None:

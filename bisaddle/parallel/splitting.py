@@ -87,7 +87,9 @@ def shard(
     if any(a.shape != b.shape for a, b in zip(*map(jax.tree.leaves, (problem.data, placed.data)), strict=False)):
         check_same(problem, placed, start, mesh)
         return placed, start
-    return placed, start if kind == "rows" else jax.tree.map(lambda leaf: by_task(leaf, problem.data, mesh), start)
+    if kind == "rows" or deterministic:  # in a fixed order, what is computed outside of the shards is so on all devices
+        return placed, start
+    return placed, jax.tree.map(lambda leaf: by_task(leaf, problem.data, mesh), start)
 
 
 def load(read: Callable[[int, int], PyTree], count: int, mesh: Mesh) -> PyTree:

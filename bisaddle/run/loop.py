@@ -188,6 +188,9 @@ class Run:
         """Make sure that there is a record of where the run stands, whatever has happened."""
         raise NotImplementedError
 
+    def let_go(self) -> None:
+        """Forget what only further steps would need: the last certificates need its memory."""
+
 
 class HostRun(Run):
     """A run of a method that yields a Look after every step.
@@ -246,9 +249,9 @@ class HostRun(Run):
     def _looks_from(self, place: Sequence[np.ndarray], state: Any = None) -> Iterator[Look]:
         """The method from a place, in float64 once it has left float32."""
         if self.narrow is None:
-            return self.host.looks(self.problem, self.kernels, *place, state)
+            return self.host.looks(self.problem, self.kernels, *place, state=state)
         wide = self.certifier.kernels
-        return self.host.looks(self.certifier.problem, wide, *(v.astype(wide.dtype) for v in place), state)
+        return self.host.looks(self.certifier.problem, wide, *(v.astype(wide.dtype) for v in place), state=state)
 
     def advance(self) -> Look:
         """One step; its time is the method's own, without what was compiled for it."""
@@ -322,6 +325,12 @@ class HostRun(Run):
         if self.look.k not in known:
             self.record(self.look, below=None if better else np.inf)
             self.closely = self.best.k if better else self.look.k
+
+    def let_go(self) -> None:
+        self.looks, nothing = iter(()), np.zeros(0)
+        self.look = self.best = self.tried = self.look._replace(
+            x=nothing, theta=nothing, y=nothing, w=nothing, state=None
+        )
 
     def _keep(self, look: Look, certificate: Certificate) -> Record:
         point = self.kernels.point(look.x, look.theta, look.y)

@@ -274,6 +274,7 @@ def _runs(
 
 def _result(run: Run, limits: Limits, watch: Watch, scale: float | None) -> Result:
     run.finish()
+    run.let_go()
     last = run.history.last
     assert last is not None
     best = run.history.best or last

@@ -6,7 +6,8 @@ import numpy as np
 
 from bisaddle.devices import beside
 from bisaddle.methods.adaptive import constants as const
-from bisaddle.oracle.kernels import Kernels, Vector, block_order
+from bisaddle.oracle.kernels import Kernels, Vector
+from bisaddle.oracle.theta_blocks import block_order
 
 
 class Inverse:
