@@ -244,14 +244,15 @@ class HostRun(Run):
         for look in (self.look, self.best, self.tried or self.look):
             if [look.x.shape, look.theta.shape, look.y.shape] != sizes:
                 raise ValueError(f"x, theta and y of a look must have the shapes {sizes}")
-        self.looks = self._looks_from(start, snapshot.get("state"))
+        self.looks = self._looks_from(*start, state=snapshot.get("state"))
 
-    def _looks_from(self, place: Sequence[np.ndarray], state: Any = None) -> Iterator[Look]:
+    def _looks_from(self, x: np.ndarray, theta: np.ndarray, y: np.ndarray, state: Any = None) -> Iterator[Look]:
         """The method from a place, in float64 once it has left float32."""
         if self.narrow is None:
-            return self.host.looks(self.problem, self.kernels, *place, state=state)
-        wide = self.certifier.kernels
-        return self.host.looks(self.certifier.problem, wide, *(v.astype(wide.dtype) for v in place), state=state)
+            return self.host.looks(self.problem, self.kernels, x, theta, y, state)
+        problem, kernels = self.certifier.problem, self.certifier.kernels
+        x, theta, y = (v.astype(kernels.dtype) for v in (x, theta, y))
+        return self.host.looks(problem, kernels, x, theta, y, state)
 
     def advance(self) -> Look:
         """One step; its time is the method's own, without what was compiled for it."""
@@ -312,7 +313,7 @@ class HostRun(Run):
         """Go on in float64, from the best place."""
         self.record(self.best)  # by its gap as it is: one of float32 is no measure for those to come
         self.narrow = self.look = self.look._replace(state=None)  # what it had to go on with is float32
-        self.looks = self._looks_from((self.best.x, self.best.theta, self.best.y))
+        self.looks = self._looks_from(self.best.x, self.best.theta, self.best.y)
         self.best, self.idle = self.look._replace(x_gap=np.inf), 0
 
     def finish(self) -> None:
