@@ -104,6 +104,7 @@ WALKS = {
             "methods/adaptive/inverse.py",
             "oracle/spectra.py",
             "oracle/depends.py",
+            "oracle/theta_blocks.py",
             "certificate/wide.py",
             "certificate/noise.py",
             "certificate/consistency.py",
@@ -116,7 +117,17 @@ WALKS = {
         ),
     ),
     "`bs.certify(problem, point)`": Walk(
-        "", CERTIFY, ("problem.py", "devices.py", "trees.py", "sets/", "oracle/depends.py", "certificate/wide.py")
+        "",
+        CERTIFY,
+        (
+            "problem.py",
+            "devices.py",
+            "trees.py",
+            "sets/",
+            "oracle/depends.py",
+            "oracle/theta_blocks.py",
+            "certificate/wide.py",
+        ),
     ),
     "`bisaddle reproduce --quick`": Walk(
         "",

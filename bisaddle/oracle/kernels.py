@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
 from bisaddle.devices import beside, gathered, mesh_of
-from bisaddle.oracle import depends
+from bisaddle.oracle import depends, large
 from bisaddle.oracle.separable import Separable, task_solves
 from bisaddle.oracle.theta_blocks import block_order, matrix_blocks, unit_rows
 from bisaddle.problem import Functions, Point, Problem
@@ -103,7 +103,8 @@ class Kernels:
         self.large = self.theta.size > LARGE and not apart
         lower = task_solves if apart else _lower_of if self.large else _lower
         self._lower = Program(lower, "solves with the Hessian of g", self.part)
-        self._gradient = Program(_gradient, "the gradient of g", self.part)
+        self._gradient = Program(large.gradient, "the gradient of g", self.part)
+        self._product = Program(large.product, "a product with the Hessian of g", self.part)
         products = _products_of if self.large else _products
         self._products = Program(products, "products with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
@@ -141,7 +142,7 @@ class Kernels:
     def hessian_product(self, x: Vector, theta: Vector, v: Vector) -> Vector:
         """g_theta_theta(x, theta) v: the residual of a solve without a step, for which a large theta has no room."""
         if self.large:
-            return self.products(x, theta, v).hessian[0]
+            return self._product(x, theta, v)
         return -self.solve(x, theta, np.zeros_like(v), start=v, limit=0).r
 
     def cross_product(self, x: Vector, theta: Vector, w: Vector) -> Vector:
@@ -311,10 +312,6 @@ def _lower_of(
     along = lambda: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(w)))
     cross = lax.cond(with_cross > 0, along, lambda: jnp.zeros(part.x.size, dtype))
     return w, r, right, cross, jnp.stack([count.astype(dtype), least])
-
-
-def _gradient(part: _Part, x: Array, theta: Array) -> Array:
-    return part.theta.join(oracle.lower_gradient_in_domain(part, part.x.traced(x), part.theta.traced(theta)))
 
 
 def _column(part: _Part, packed: Array):
