@@ -228,8 +228,10 @@ def test_a_tol_that_float32_cannot_deliver_is_told_soon_and_with_the_way_out(nam
     monkeypatch.undo()
     with pytest.warns(UserWarning, match="float32"):
         result = bs.solve(*single, tol=1e-6)
-    assert result.status is bs.Status.ACCEPTABLE and result.steps < 1000
-    assert "float64 arrays" in result.reason and result.certificate.error_bound < 1e-6 < result.gap
+    # steps in float64 then bring the point as near as its own rounding lets it come: of the larger numbers, not to tol
+    assert result.status is {"logistic": bs.Status.CERTIFIED, "QL": bs.Status.ACCEPTABLE}[name] and result.steps < 1000
+    assert result.certificate.error_bound < 1e-6 and (result.gap < 1e-6) == (name == "logistic")
+    assert name == "logistic" or "float64 arrays" in result.reason
 
 
 def test_nan_in_the_data_is_named_with_its_place():
