@@ -361,7 +361,9 @@ def checked_labels(targets, loss: str) -> np.ndarray:
     classes = np.unique(array)
     if array.dtype.kind not in "biuf" or len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
         needed = "0 and 1" if loss == "logistic" else "0, 1, ..., C - 1, each at least once,"
-        raise ValueError(f"loss={loss!r} needs whole numbers {needed} as targets, given {classes[:10]}")
+        given = ", ".join(map(str, classes[:4].tolist())) + (", ..." if len(classes) > 4 else "")
+        advice = '; use loss="squared" for numbers' if array.dtype.kind == "f" and len(classes) > 10 else ""
+        raise ValueError(f"loss={loss!r} needs whole numbers {needed} as targets, given {given}{advice}")
     if loss == "logistic" and len(classes) > 2:
         raise ValueError(f'loss="logistic" needs two classes, given {len(classes)}; use loss="softmax"')
     return array.astype(int)
