@@ -22,11 +22,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait for each 
 import adaptive_data
 import jax
 import numpy as np
-from adaptive_cases import HARD, cases
+from adaptive_cases import HARD, cases, one_by_one
 from adaptive_families import FAMILIES, Case
 
 import bisaddle as bs
-from bisaddle import programs
 from bisaddle.methods.adaptive.method import Search
 from bisaddle.oracle.kernels import Kernels
 
@@ -113,12 +112,8 @@ def run(case: Case, tol: float) -> Run:
 
 def measure(chosen: list[Case], out: Path | None) -> list[Run]:
     """All runs, instances of one structure together, its compiled programs dropped afterwards."""
-    found, structure = [], None
-    for case in chosen:
-        if case.structure != structure:
-            jax.clear_caches()
-            programs.clear()
-            structure = case.structure
+    found = []
+    for case in one_by_one(chosen):
         for tol in case.tols:
             found.append(run(case, tol))
             if found[-1].rejected or not found[-1].certified:

@@ -1,13 +1,17 @@
 """Which instances of the families of adaptive_families.py are run: training and held-out seeds, and the hard ones."""
 
-from itertools import product
+from collections.abc import Iterable, Iterator
+from itertools import groupby, product
 
 import adaptive_matrices
 import adaptive_networks
 import adaptive_nuclear
 import adaptive_published
 import adaptive_steep
+import jax
 from adaptive_families import CONCAVE, MINIMAX, MULTITASK, Case, Settings
+
+from bisaddle import programs
 
 GRID = [
     Settings(rho, beta, Q, fixed)
@@ -28,6 +32,14 @@ HARD = {
     "Rosen-Suzuki": Case("lifted", Settings(kind="RosenSuzuki"), 0),
     "Mifflin1 from (.8, .6)": Case("mifflin1 from (.8, .6)", Settings(kind="Mifflin1"), 0),
 }
+
+
+def one_by_one(chosen: Iterable[Case]) -> Iterator[Case]:
+    """The cases, and after the last of a structure its compiled programs are dropped."""
+    for _, alike in groupby(chosen, key=lambda case: case.structure):
+        yield from alike
+        jax.clear_caches()
+        programs.clear()
 
 
 def cases(held_out: bool, few: bool = False) -> list[Case]:

@@ -21,11 +21,10 @@ import adaptive_data
 import jax
 import numpy as np
 from adaptive import REAL
-from adaptive_cases import cases
+from adaptive_cases import cases, one_by_one
 from adaptive_families import FAMILIES, Case
 
 import bisaddle as bs
-from bisaddle import programs
 
 TOL, STEPS, SECONDS = 1e-4, 20_000, 60.0
 SLOW = ("300 x 200", "40 x 40")
@@ -36,13 +35,13 @@ class Single(NamedTuple):
 
     case: str
     family: str
-    tol: float
     status: str
     steps: int
     gap: float
     error_bound: float
     checked: float
     seconds: float
+    tol: float
 
     @property
     def off(self) -> bool:
@@ -68,7 +67,7 @@ def run(case: Case, tol: float) -> Single:
     seconds = time.process_time() - clock
     error = float(result.certificate.error_bound)
     numbers = result.steps, float(result.gap), error, check(result.point), seconds
-    return Single(str(case), case.family, tol, str(result.status), *numbers)
+    return Single(str(case), case.family, str(result.status), *numbers, tol)
 
 
 def table(found: list[Single]) -> str:
@@ -110,12 +109,8 @@ def main() -> None:
         print("BISADDLE_DATA is not set: the families of real data are left out")
         chosen = [case for case in chosen if case.family not in REAL]
     chosen = [case for case in chosen if not case.family.endswith(SLOW) and options.match in str(case)]
-    found, structure = [], None
-    for case in chosen:
-        if case.structure != structure:
-            jax.clear_caches()
-            programs.clear()
-            structure = case.structure
+    found = []
+    for case in one_by_one(chosen):
         tol = max(options.tol, min(case.tols))
         found.append(run(case, tol))
         if found[-1].status != "CERTIFIED" or found[-1].off:

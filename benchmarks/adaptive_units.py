@@ -22,11 +22,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from adaptive_cases import cases
+from adaptive_cases import cases, one_by_one
 from adaptive_families import Case
 
 import bisaddle as bs
-from bisaddle import programs, sets
+from bisaddle import sets
 from bisaddle.methods.adaptive.method import Search
 from bisaddle.methods.base import NotStronglyConvex
 from bisaddle.oracle.implicit import norm
@@ -169,12 +169,7 @@ def main() -> None:
     wanted = [case for case in wanted if not case.family.startswith("network")]
     scalings = {} if options.plain else SCALINGS
     found: dict[str, list[list[Run]]] = {}
-    structure = None
-    for case in wanted:
-        if case.structure != structure:
-            jax.clear_caches()
-            programs.clear()
-            structure = case.structure
+    for case in one_by_one(wanted):
         runs = [run(case, units) for units in (Units(), *scalings.values())]
         found.setdefault(case.family, []).append(runs)
         if options.verbose:

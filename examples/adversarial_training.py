@@ -54,7 +54,6 @@ def main(path: str = "results/adversarial_training.png") -> None:
     axis.legend(frameon=False, loc="lower left")
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
-    plt.close(figure)
     print(f"drawn in {path}")
 
 

@@ -63,7 +63,6 @@ def main(path: str = "results/multitask_heads.png") -> None:
     axes[2].legend(frameon=False)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
-    plt.close(figure)
     print(f"drawn in {path}")
 
 

@@ -67,7 +67,6 @@ def main(path: str = "results/partial_auc.png") -> None:
     axes[0].legend(frameon=False, loc="lower right")
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
-    plt.close(figure)
     print(f"drawn in {path}")
 
 

@@ -1,7 +1,7 @@
 """What the estimators share: input, standardised features, a solve in float64 that touches no global setting."""
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from bisaddle.apps.folds import CHUNK, Rows, as_codes, deal, enough_rows, labelled
+from bisaddle.apps.folds import CHUNK, Moments, Rows, as_codes, deal, enough_rows, labelled, moments, sums
 from bisaddle.estimators.padding import room
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
@@ -152,6 +152,25 @@ def standard(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = np.sum([X[part].sum(axis=0, dtype=np.float64) for part in parts], axis=0) / len(X)
     spread = np.sqrt(np.sum([np.square(X[part] - mean).sum(axis=0) for part in parts], axis=0) / len(X))
     return mean, np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)
+
+
+class Standard(NamedTuple):
+    """Moments of standardised rows and targets in folds, and the units that bring coefficients back."""
+
+    data: Moments
+    shift: np.ndarray
+    scale: np.ndarray
+    centre: float
+    unit: float
+
+
+def standard_moments(X: np.ndarray, y: np.ndarray, codes: np.ndarray, folds: int, seed: Any) -> Standard:
+    shift, scale = standard(X)
+    y = np.asarray(y, dtype=np.float64)
+    (centre,), (unit,) = standard(y[:, None])
+    fold, sizes = deal(codes, folds, seed), (folds, int(codes.max()) + 1)
+    data = moments(*sums(X, (y - centre) / unit, codes, fold, sizes, shift=shift, scale=scale))
+    return Standard(data, shift, scale, float(centre), float(unit))
 
 
 def labelled_rows(

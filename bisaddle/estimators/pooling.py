@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from bisaddle.apps.folds import Moments, Rows, deal, moments, sums, width
+from bisaddle.apps.folds import Moments, Rows, width
 from bisaddle.apps.pooling import posed
 from bisaddle.estimators.common import (
     checked_choices,
@@ -24,7 +24,7 @@ from bisaddle.estimators.common import (
     refined,
     rows_to_fit,
     solved,
-    standard,
+    standard_moments,
     taken_out,
     warn_if_uncertified,
 )
@@ -154,12 +154,7 @@ class PartialPoolingRegressor(RegressorMixin, _PartialPooling):
         X, tasks = taken_out(X, self.task_column, tasks, "tasks")
         X, y = rows_to_fit(self, X, y, y_numeric=True)
         distinct, codes = codes_of(tasks, len(X), "tasks", self.folds)
-        shift, scale = standard(X)
-        y = np.asarray(y, dtype=np.float64)
-        (centre,), (unit,) = standard(y[:, None])
-        fold = deal(codes, self.folds, self.random_state)
-        sizes = (self.folds, len(distinct))
-        data = moments(*sums(X, (y - centre) / unit, codes, fold, sizes, shift=shift, scale=scale))
+        data, shift, scale, centre, unit = standard_moments(X, y, codes, self.folds, self.random_state)
         found = choose(data, 0, self.tol, self.max_steps, type(self).__name__)
         self.coef_, intercept = raw_coefficients(found.shared * unit, shift, scale)
         self.intercept_ = float(intercept + centre)

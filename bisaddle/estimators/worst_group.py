@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bisaddle.apps.folds import Moments, Rows, deal, moments, sums, width
+from bisaddle.apps.folds import Moments, Rows, width
 from bisaddle.apps.hyperparameter import FAINT, posed
 from bisaddle.estimators.common import (
     ByScores,
@@ -25,7 +25,7 @@ from bisaddle.estimators.common import (
     refined,
     rows_to_fit,
     solved,
-    standard,
+    standard_moments,
     taken_out,
     warn_if_uncertified,
     without,
@@ -169,13 +169,7 @@ class WorstGroupRegressor(RegressorMixin, _WorstGroup):
         X, groups = taken_out(X, self.group_column, groups, "groups")
         X, y = rows_to_fit(self, X, y, y_numeric=True)
         distinct, codes = codes_of(groups, len(X), "groups", self.folds)
-        shift, scale = standard(X)
-        y = np.asarray(y, dtype=np.float64)
-        (centre,), (unit,) = standard(y[:, None])
-        fold = deal(codes, self.folds, self.random_state)
-        sizes = (self.folds, len(distinct))
-        found, counts = sums(X, (y - centre) / unit, codes, fold, sizes, shift=shift, scale=scale)
-        data = moments(found, counts)
+        data, shift, scale, centre, unit = standard_moments(X, y, codes, self.folds, self.random_state)
         choice = choose(data, 0, protection, self.tol, self.max_steps, type(self).__name__)
         coef, intercept = raw_coefficients(choice.theta * unit, shift, scale)
         self.coef_, self.intercept_ = coef, float(intercept + centre)
