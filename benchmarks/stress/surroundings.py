@@ -49,8 +49,9 @@ print(result.steps, len(result.trace), seen["early"], resident())
 # Ctrl-C may come at any moment of the first run; the second one must be as if nothing had happened
 # runs until Ctrl-C is heard, or for so many seconds: a run may end before a signal that a busy machine sends late
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
 import jax
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
 jax.config.update("jax_enable_x64", True)
 import numpy as np, bisaddle as bs
 from benchmarks.stress import families

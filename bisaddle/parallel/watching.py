@@ -1,5 +1,6 @@
 """Which of several processes gives no sign of life: JAX then ends the others, with words that are hard to read."""
 
+import atexit
 import sys
 import threading
 import time
@@ -14,24 +15,33 @@ BEATS, TOLD = 0.05, 0.3
 class Watch:
     """Each process counts up a number of its own in JAX's key-value store, and looks at those of the others.
 
-    told: where words go. It runs in threads that end with the process, and only ever writes: what has to be done, JAX
-    does. Without a sign of life from the store itself, it is process 0 that is lost, which has it.
+    told: where words go. It runs in threads that are stopped before the process ends, and only ever writes: what has to
+    be done, JAX does. Without a sign of life from the store itself, it is process 0 that is lost, which has it.
     """
 
     def __init__(self, client: Any, process: int, processes: int, heartbeat: int, told: Callable[[str], Any]):
         self.client, self.process, self.heartbeat, self.told = client, process, heartbeat, told
         now = time.monotonic()
         self.others = {i: ("", now) for i in range(processes) if i != process}
-        self.answered, self.over, self.named = now, False, set[int]()
+        self.answered, self.over, self.named = now, threading.Event(), set[int]()
+        works = (self._beat, self._look)
+        self.threads = [threading.Thread(target=work, daemon=True, name="bisaddle-watch") for work in works]
 
     def start(self) -> None:
-        for work in (self._beat, self._look):
-            threading.Thread(target=work, daemon=True, name="bisaddle-watch").start()
+        for thread in self.threads:
+            thread.start()
+        # a thread that Python ends while it is inside JAX's client brings the whole process down
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        self.over.set()
+        for thread in self.threads:
+            thread.join(self.heartbeat)
 
     def _beat(self) -> None:
         count = 0
         try:
-            while not self.over:
+            while not self.over.wait(BEATS * self.heartbeat if count else 0):
                 count += 1
                 self.client.key_value_set(f"bisaddle/alive/{self.process}", str(count), allow_overwrite=True)
                 for key, value in self.client.key_value_dir_get("bisaddle/alive/"):
@@ -39,13 +49,11 @@ class Watch:
                     if i in self.others and self.others[i][0] != value:
                         self.others[i] = value, time.monotonic()
                 self.answered = time.monotonic()
-                time.sleep(BEATS * self.heartbeat)
         except Exception:  # the run is over, here or at process 0: where it is not, JAX says so
-            self.over = True
+            self.over.set()
 
     def _look(self) -> None:
-        while not self.over:
-            time.sleep(BEATS * self.heartbeat)
+        while not self.over.wait(BEATS * self.heartbeat):
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:
