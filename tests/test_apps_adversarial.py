@@ -1,5 +1,7 @@
 """Adversarial learning: both forms, both attacks, both models, against closed forms and brute force."""
 
+import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -44,6 +46,34 @@ def test_constants_hold_and_derivatives_agree(name):
     assert used["L_g"] > 0.2
     if name in ("lagrangian", "network"):  # all automatic, so that two tell enough
         assert_derivatives_agree(problem, start)
+
+
+@pytest.mark.parametrize("model", ["linear", "network"])
+def test_derivatives_of_a_score_are_within_their_bounds(model, record):
+    """Each bound by itself, at weights as long as they may be: in a constant a large one hides the others."""
+    R, moved, steepest = 1.5, 0.4, float(np.max(SCALES))
+    made = adversarial._model(model, A, np.asarray(SCALES), R, 2, 0)
+    bounds = adversarial._score(made, A, steepest * moved, steepest, R)
+    at, unflatten = jax.flatten_util.ravel_pytree(jax.tree.map(jnp.asarray, made.start))
+    score = lambda x, t, i: made.kind.score(unflatten(x), (A[i] + SCALES * t)[None])[0]
+    x_, t_ = (lambda f: jax.jacfwd(f, 0)), (lambda f: jax.jacfwd(f, 1))
+    names = {"xx": x_(x_(score)), "xt": x_(t_(score)), "tt": t_(t_(score)), "xxt": t_(x_(x_(score)))}
+    names |= {"x": x_(score), "t": t_(score), "xtt": t_(t_(x_(score))), "ttt": t_(t_(t_(score)))}
+    rng, share = np.random.default_rng(0), dict.fromkeys(names, 0.0)
+    for i in range(N):
+        x = {name: rng.normal(size=np.shape(leaf)) for name, leaf in made.start.items()}
+        x |= {name: R * x[name] / np.linalg.norm(x[name]) for name in {"hidden", "weights"} & set(x)}
+        x, t = jax.flatten_util.ravel_pytree(x)[0], rng.normal(size=3)
+        for name, derivative in names.items():
+            found = np.asarray(derivative(x, moved * t / np.linalg.norm(t), i))
+            # of a tensor: along a unit vector, here the leading one of its unfolding, it is no longer than its norm
+            while found.ndim > 2:
+                found = np.tensordot(np.linalg.svd(found.reshape(len(found), -1))[0][:, 0], found, 1)
+            bound = float(np.broadcast_to(getattr(bounds, name), N)[i])
+            assert np.linalg.norm(found, 2) <= bound * (1 + 1e-12), name
+            share[name] = max(share[name], np.linalg.norm(found, 2) / bound if bound else 0.0)
+    for name in names:
+        record(f"derivatives of a {model} score by their bound, {name}", share[name])
 
 
 @pytest.mark.parametrize(

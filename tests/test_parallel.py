@@ -1,5 +1,6 @@
 """Several devices and several processes: the answers of one, nothing gathered, nothing that waits for ever."""
 
+import atexit
 import re
 
 import jax
@@ -252,6 +253,23 @@ def test_a_process_without_a_sign_of_life_is_named_once():
     assert len(said) == 1 and "process 2 of this run has given no sign of life for 3 seconds" in said[0]
     watch.look(began + 16)
     assert len(said) == 2 and "process 0" in said[1]
+
+
+def test_the_watch_ends_when_it_is_told_to():
+    class Store(dict):
+        def key_value_set(self, key, value, allow_overwrite):
+            self[key] = value
+
+        def key_value_dir_get(self, prefix):
+            return list(self.items())
+
+    store = Store()
+    watch = Watch(store, process=0, processes=2, heartbeat=1, told=lambda words: None)
+    watch.start()
+    watch.stop()  # as at the end of Python: a thread inside JAX's client then would end the process
+    atexit.unregister(watch.stop)
+    assert not any(thread.is_alive() for thread in watch.threads)
+    assert int(store.get("bisaddle/alive/0", "0")) <= 2
 
 
 def test_a_gathered_result_is_the_result():
