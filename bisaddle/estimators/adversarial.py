@@ -12,23 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bisaddle.apps.folds import Chunk, Rows, row_scores, width
 from bisaddle.apps.hyperparameter import FAINT, posed
-from bisaddle.estimators.common import (
-    ByScores,
-    checked_choices,
-    classes_of,
-    codes_of,
-    decisions,
-    features,
-    in_float64,
-    is_number,
-    labelled_rows,
-    outcomes,
-    raw_coefficients,
-    refined,
-    rows_to_fit,
-    solved,
-    warn_if_uncertified,
-)
+from bisaddle.estimators import common
 from bisaddle.estimators.padding import wide_enough
 
 NORMS = ("l2", "linf")
@@ -67,7 +51,7 @@ class AttackedRows(Rows):
         return jnp.sum(jnp.sqrt(jnp.square(reach * v) + ROUND**2) - ROUND, axis=1)
 
 
-class AdversarialClassifier(ByScores, BaseEstimator):
+class AdversarialClassifier(common.ByScores, BaseEstimator):
     """Logistic regression trained on the worst attack on every row, with the penalty that suits attacked rows left out.
 
         min_penalty  mean over left-out rows of  max_{|delta| <= radius} loss(row + delta; theta_k(penalty))
@@ -97,40 +81,40 @@ class AdversarialClassifier(ByScores, BaseEstimator):
         radius = _checked_radius(self.radius)
         if self.norm not in NORMS:
             raise ValueError(f"norm must be one of {', '.join(NORMS)}, given {self.norm!r}")
-        checked_choices(self.folds, self.tol, self.max_steps)
-        X, y = rows_to_fit(self, X, y)
-        self.classes_, labels = classes_of(y)
-        _, alone = codes_of(None, len(X), "groups", self.folds)
-        data, columns, shift, scale = labelled_rows(X, labels, alone, self.folds, self.random_state)
+        common.checked_choices(self.folds, self.tol, self.max_steps)
+        X, y = common.rows_to_fit(self, X, y)
+        self.classes_, labels = common.classes_of(y)
+        _, alone = common.codes_of(None, len(X), "groups", self.folds)
+        data, columns, shift, scale = common.labelled_rows(X, labels, alone, self.folds, self.random_state)
         kind, d = np.ones((width(data), 1)), X.shape[1] + 1
         reach = wide_enough(np.concatenate([[0.0], radius / scale]), {0: len(kind)})
         kind[0], fixed = 0, np.where(np.arange(len(kind)) == 0, FAINT, 0.0)  # the intercept
         attacked = AttackedRows(**vars(data), reach=reach, norm=self.norm)
-        with in_float64():
+        with common.in_float64():
             problem, start = posed(attacked, kind, fixed, columns, against="mean", reweight=False)
-            result = solved(problem, start, self.tol, self.max_steps)
-            theta, _ = refined(problem, result.point)
-        warn_if_uncertified(result, self.tol, type(self).__name__)
-        self.coef_, self.intercept_ = raw_coefficients(theta[-1, :d].T, shift, scale)
+            result = common.solved(problem, start, self.tol, self.max_steps)
+            theta, _ = common.refined(problem, result.point)
+        common.warn_if_uncertified(result, self.tol, type(self).__name__)
+        self.coef_, self.intercept_ = common.raw_coefficients(theta[-1, :d].T, shift, scale)
         self.penalty_, self.loss_ = float(np.exp(result.x["penalty"][0])), float(result.certificate.worst_value)
         self.gap_, self.status_, self.n_steps_ = float(result.gap), result.status.name, result.steps
         return self
 
     def decision_function(self, X):
         check_is_fitted(self)
-        return decisions(features(self, X), self.coef_, self.intercept_)
+        return common.decisions(common.features(self, X), self.coef_, self.intercept_)
 
     def attack(self, X, y, radius=None):
         """The rows after the attack that is worst for this model and these labels; radius: None is that of fit."""
         check_is_fitted(self)
-        X = features(self, X)
+        X = common.features(self, X)
         radius = _checked_radius(self.radius if radius is None else radius)
         return X + radius * self._towards(X, y, radius)[0]
 
     def attacked_score(self, X, y, radius=None):
         """The accuracy when every row is attacked, exact for any number of classes; radius: None is that of fit."""
         check_is_fitted(self)
-        X = features(self, X)
+        X = common.features(self, X)
         radius = _checked_radius(self.radius if radius is None else radius)
         return float(np.mean(self._towards(X, y, radius)[1] < 0))
 
@@ -139,7 +123,7 @@ class AdversarialClassifier(ByScores, BaseEstimator):
         coef, intercept = self.coef_, self.intercept_
         if len(coef) == 1:
             coef, intercept = np.concatenate([0 * coef, coef]), np.concatenate([0 * intercept, intercept])
-        y = outcomes(y, len(X))
+        y = common.outcomes(y, len(X))
         known = np.isin(y, self.classes_)
         if not known.all():
             raise ValueError(f"y must have classes seen in fit, given {np.unique(y[~known])[:5]}")
@@ -160,6 +144,6 @@ class AdversarialClassifier(ByScores, BaseEstimator):
 
 
 def _checked_radius(radius: Any) -> float:
-    if not is_number(radius) or not (np.isfinite(radius) and radius >= 0):
+    if not common.is_number(radius) or not (np.isfinite(radius) and radius >= 0):
         raise ValueError(f"radius must be a finite number >= 0, given {radius!r}")
     return float(radius)

@@ -10,24 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bisaddle.apps.folds import Moments, Rows, width
 from bisaddle.apps.pooling import posed
-from bisaddle.estimators.common import (
-    checked_choices,
-    chosen,
-    classes_of,
-    codes_of,
-    features,
-    in_float64,
-    labelled_rows,
-    outcomes,
-    probabilities,
-    raw_coefficients,
-    refined,
-    rows_to_fit,
-    solved,
-    standard_moments,
-    taken_out,
-    warn_if_uncertified,
-)
+from bisaddle.estimators import common
 from bisaddle.estimators.padding import bucket, emptied_moments, emptied_rows, width_of
 from bisaddle.problem import Point, Problem
 from bisaddle.run.result import Result, Status
@@ -55,14 +38,14 @@ def choose(data: Moments | Rows, columns: int, tol: float, max_steps: int, named
     T, d = len(data.shares), width(data)
     count = bucket(T)
     padded = emptied_moments(data, width_of(d - 1), count) if isinstance(data, Moments) else emptied_rows(data, count)
-    with in_float64():
+    with common.in_float64():
         problem, start = posed(padded, np.full(count, 1 / T), columns, protection="worst")
         # y fixed at the shares is the mean, and f_y then has the losses of the tasks
         problem = Problem(**{**vars(problem), "y_set": Box(np.asarray(padded.shares), np.asarray(padded.shares))})
         starts = [Point(np.array(x), start.theta, start.y) for x in STARTS[: 1 if T == 1 else None]]
-        result = min((solved(problem, first, tol, max_steps) for first in starts), key=_order)
-        warn_if_uncertified(result, tol, named)
-        theta, losses = refined(problem, result.point)
+        result = min((common.solved(problem, first, tol, max_steps) for first in starts), key=_order)
+        common.warn_if_uncertified(result, tol, named)
+        theta, losses = common.refined(problem, result.point)
     shared, slopes, levels = np.asarray(result.x)
     return Choice(
         theta["shared"][-1, :d],
@@ -104,8 +87,8 @@ class _PartialPooling(BaseEstimator):
         """(features, the place of each row's task in tasks_, or -1: the shared model)"""
         check_is_fitted(self)
         if self.task_column is not None and self.task_column in list(getattr(X, "columns", [])):
-            X, tasks = taken_out(X, self.task_column, tasks, "tasks")
-        X = features(self, X)
+            X, tasks = common.taken_out(X, self.task_column, tasks, "tasks")
+        X = common.features(self, X)
         if tasks is None:
             if self._named and len(self.tasks_) > 1:
                 warnings.warn(
@@ -150,15 +133,15 @@ class PartialPoolingRegressor(RegressorMixin, _PartialPooling):
     """
 
     def fit(self, X, y, tasks=None):
-        checked_choices(self.folds, self.tol, self.max_steps)
-        X, tasks = taken_out(X, self.task_column, tasks, "tasks")
-        X, y = rows_to_fit(self, X, y, y_numeric=True)
-        distinct, codes = codes_of(tasks, len(X), "tasks", self.folds)
-        data, shift, scale, centre, unit = standard_moments(X, y, codes, self.folds, self.random_state)
+        common.checked_choices(self.folds, self.tol, self.max_steps)
+        X, tasks = common.taken_out(X, self.task_column, tasks, "tasks")
+        X, y = common.rows_to_fit(self, X, y, y_numeric=True)
+        distinct, codes = common.codes_of(tasks, len(X), "tasks", self.folds)
+        data, shift, scale, centre, unit = common.standard_moments(X, y, codes, self.folds, self.random_state)
         found = choose(data, 0, self.tol, self.max_steps, type(self).__name__)
-        self.coef_, intercept = raw_coefficients(found.shared * unit, shift, scale)
+        self.coef_, intercept = common.raw_coefficients(found.shared * unit, shift, scale)
         self.intercept_ = float(intercept + centre)
-        self.task_coef_, intercepts = raw_coefficients((found.shared + found.own) * unit, shift, scale)
+        self.task_coef_, intercepts = common.raw_coefficients((found.shared + found.own) * unit, shift, scale)
         self.task_intercept_ = intercepts + centre
         self._keep(distinct, found, 2 * unit**2, tasks is not None)
         return self
@@ -173,7 +156,7 @@ class PartialPoolingRegressor(RegressorMixin, _PartialPooling):
     def worst_score(self, X, y, tasks=None):
         """1 - (mean squared error of the worst task) / (variance of y); tasks not seen in fit count as one."""
         X, places = self._rows(X, tasks)
-        y = outcomes(y, len(X), number=True)
+        y = common.outcomes(y, len(X), number=True)
         errors = np.square(y - self._scores(X, places))
         return float(1 - max(errors[places == place].mean() for place in np.unique(places)) / np.var(y))
 
@@ -186,17 +169,17 @@ class PartialPoolingClassifier(ClassifierMixin, _PartialPooling):
     """
 
     def fit(self, X, y, tasks=None):
-        checked_choices(self.folds, self.tol, self.max_steps)
-        X, tasks = taken_out(X, self.task_column, tasks, "tasks")
-        X, y = rows_to_fit(self, X, y)
-        self.classes_, labels = classes_of(y)
-        distinct, codes = codes_of(tasks, len(X), "tasks", self.folds)
-        data, columns, shift, scale = labelled_rows(X, labels, codes, self.folds, self.random_state)
+        common.checked_choices(self.folds, self.tol, self.max_steps)
+        X, tasks = common.taken_out(X, self.task_column, tasks, "tasks")
+        X, y = common.rows_to_fit(self, X, y)
+        self.classes_, labels = common.classes_of(y)
+        distinct, codes = common.codes_of(tasks, len(X), "tasks", self.folds)
+        data, columns, shift, scale = common.labelled_rows(X, labels, codes, self.folds, self.random_state)
         named = type(self).__name__
         found, d = choose(data, columns, self.tol, self.max_steps, named), X.shape[1] + 1
-        self.coef_, self.intercept_ = raw_coefficients(found.shared[:d].T, shift, scale)
+        self.coef_, self.intercept_ = common.raw_coefficients(found.shared[:d].T, shift, scale)
         together = np.swapaxes(found.shared + found.own, 1, 2)[..., :d]
-        self.task_coef_, self.task_intercept_ = raw_coefficients(together, shift, scale)
+        self.task_coef_, self.task_intercept_ = common.raw_coefficients(together, shift, scale)
         self._keep(distinct, found, 1.0, tasks is not None)
         return self
 
@@ -205,11 +188,11 @@ class PartialPoolingClassifier(ClassifierMixin, _PartialPooling):
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict_proba(self, X, tasks=None):
-        return probabilities(self.decision_function(X, tasks))
+        return common.probabilities(self.decision_function(X, tasks))
 
     def predict(self, X, tasks=None):
         scores = self.decision_function(X, tasks)
-        return self.classes_[chosen(scores)]
+        return self.classes_[common.chosen(scores)]
 
     def score(self, X, y, sample_weight=None, tasks=None):
         """The accuracy of predict(X, tasks)."""
@@ -220,5 +203,5 @@ class PartialPoolingClassifier(ClassifierMixin, _PartialPooling):
         X, places = self._rows(X, tasks)
         scores = self._scores(X, places)
         scores = scores[:, 0] if scores.shape[1] == 1 else scores
-        right = self.classes_[chosen(scores)] == outcomes(y, len(X))
+        right = self.classes_[common.chosen(scores)] == common.outcomes(y, len(X))
         return float(min(right[places == place].mean() for place in np.unique(places)))

@@ -9,27 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bisaddle.apps.folds import Moments, Rows, width
 from bisaddle.apps.hyperparameter import FAINT, posed
-from bisaddle.estimators.common import (
-    ByScores,
-    checked_choices,
-    chosen,
-    classes_of,
-    codes_of,
-    decisions,
-    features,
-    in_float64,
-    is_number,
-    labelled_rows,
-    outcomes,
-    raw_coefficients,
-    refined,
-    rows_to_fit,
-    solved,
-    standard_moments,
-    taken_out,
-    warn_if_uncertified,
-    without,
-)
+from bisaddle.estimators import common
 from bisaddle.estimators.padding import copies, gathered, padded_moments, padded_rows, width_of
 from bisaddle.problem import Problem
 from bisaddle.sets import Box, Product
@@ -64,16 +44,16 @@ def choose(data: Moments | Rows, columns: int, protection: Any, tol: float, max_
     kind[0] = 0  # the intercept
     fixed = np.zeros(len(kind))
     fixed[0] = FAINT if columns else 0
-    with in_float64():
+    with common.in_float64():
         problem, start = posed(padded, kind, fixed, columns, protection=protection or 1.0)
         alone = G == 1 or protection == 0
-        result = solved(_at_the_shares(problem, padded.shares), start, tol, max_steps)
-        theta, losses = refined(problem, result.point)
+        result = common.solved(_at_the_shares(problem, padded.shares), start, tol, max_steps)
+        theta, losses = common.refined(problem, result.point)
         plain_losses = losses
         if not alone:
-            result = solved(problem, result.point, tol, max_steps)
-            theta, losses = refined(problem, result.point)
-    warn_if_uncertified(result, tol, named)
+            result = common.solved(problem, result.point, tol, max_steps)
+            theta, losses = common.refined(problem, result.point)
+    common.warn_if_uncertified(result, tol, named)
     return Choice(
         theta[-1, :d],
         float(np.exp(result.x["penalty"][0])),
@@ -107,9 +87,9 @@ class _WorstGroup(BaseEstimator):
 
     def _checked_protection(self) -> Any:
         given = self.protection
-        if given != "worst" and not (is_number(given) and np.isfinite(given) and given >= 0):
+        if given != "worst" and not (common.is_number(given) and np.isfinite(given) and given >= 0):
             raise ValueError(f'protection must be a number >= 0 or "worst", given {given!r}')
-        checked_choices(self.folds, self.tol, self.max_steps)
+        common.checked_choices(self.folds, self.tol, self.max_steps)
         return given
 
     def _keep(self, groups: np.ndarray, found: Choice, shares: np.ndarray, unit: float) -> None:
@@ -133,10 +113,10 @@ class _WorstGroup(BaseEstimator):
             )
 
     def _groups_of(self, X: Any, groups: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        X, groups = taken_out(X, self.group_column, groups, "groups")
+        X, groups = common.taken_out(X, self.group_column, groups, "groups")
         if groups is None:
             raise ValueError("worst_score needs groups= (or group_column, and a table that has it)")
-        X = features(self, X)
+        X = common.features(self, X)
         distinct, codes = np.unique(np.asarray(groups), return_inverse=True)
         if len(codes) != len(X):
             raise ValueError(f"groups must have one entry for each of the {len(X)} rows, given {len(codes)}")
@@ -166,30 +146,30 @@ class WorstGroupRegressor(RegressorMixin, _WorstGroup):
 
     def fit(self, X, y, groups=None):
         protection = self._checked_protection()
-        X, groups = taken_out(X, self.group_column, groups, "groups")
-        X, y = rows_to_fit(self, X, y, y_numeric=True)
-        distinct, codes = codes_of(groups, len(X), "groups", self.folds)
-        data, shift, scale, centre, unit = standard_moments(X, y, codes, self.folds, self.random_state)
+        X, groups = common.taken_out(X, self.group_column, groups, "groups")
+        X, y = common.rows_to_fit(self, X, y, y_numeric=True)
+        distinct, codes = common.codes_of(groups, len(X), "groups", self.folds)
+        data, shift, scale, centre, unit = common.standard_moments(X, y, codes, self.folds, self.random_state)
         choice = choose(data, 0, protection, self.tol, self.max_steps, type(self).__name__)
-        coef, intercept = raw_coefficients(choice.theta * unit, shift, scale)
+        coef, intercept = common.raw_coefficients(choice.theta * unit, shift, scale)
         self.coef_, self.intercept_ = coef, float(intercept + centre)
         self._keep(distinct, choice, np.asarray(data.shares), 2 * unit**2)
         return self
 
     def predict(self, X):
         check_is_fitted(self)
-        return features(self, without(X, self.group_column)) @ self.coef_ + self.intercept_
+        return common.features(self, common.without(X, self.group_column)) @ self.coef_ + self.intercept_
 
     def worst_score(self, X, y, groups=None):
         """1 - (mean squared error of the worst group) / (variance of y): R^2 with the worst group's error."""
         check_is_fitted(self)
         X, _, codes = self._groups_of(X, groups)
-        y = outcomes(y, len(X), number=True)
+        y = common.outcomes(y, len(X), number=True)
         errors = np.bincount(codes, np.square(y - X @ self.coef_ - self.intercept_)) / np.bincount(codes)
         return float(1 - errors.max() / np.var(y))
 
 
-class WorstGroupClassifier(ByScores, _WorstGroup):
+class WorstGroupClassifier(common.ByScores, _WorstGroup):
     """Logistic regression whose training weights and penalty are chosen for the groups that it predicts worst.
 
     As WorstGroupRegressor, with the log loss; parameters and attributes are the same, group_loss_ is the
@@ -198,24 +178,28 @@ class WorstGroupClassifier(ByScores, _WorstGroup):
 
     def fit(self, X, y, groups=None):
         protection = self._checked_protection()
-        X, groups = taken_out(X, self.group_column, groups, "groups")
-        X, y = rows_to_fit(self, X, y)
-        self.classes_, labels = classes_of(y)
-        distinct, codes = codes_of(groups, len(X), "groups", self.folds)
-        data, columns, shift, scale = labelled_rows(X, labels, codes, self.folds, self.random_state)
+        X, groups = common.taken_out(X, self.group_column, groups, "groups")
+        X, y = common.rows_to_fit(self, X, y)
+        self.classes_, labels = common.classes_of(y)
+        distinct, codes = common.codes_of(groups, len(X), "groups", self.folds)
+        data, columns, shift, scale = common.labelled_rows(X, labels, codes, self.folds, self.random_state)
         named = type(self).__name__
         choice = choose(data, columns, protection, self.tol, self.max_steps, named)
-        self.coef_, self.intercept_ = raw_coefficients(choice.theta[: X.shape[1] + 1].T, shift, scale)
+        self.coef_, self.intercept_ = common.raw_coefficients(choice.theta[: X.shape[1] + 1].T, shift, scale)
         self._keep(distinct, choice, np.asarray(data.shares), 1.0)
         return self
 
     def decision_function(self, X):
         check_is_fitted(self)
-        return decisions(features(self, without(X, self.group_column)), self.coef_, self.intercept_)
+        return common.decisions(
+            common.features(self, common.without(X, self.group_column)), self.coef_, self.intercept_
+        )
 
     def worst_score(self, X, y, groups=None):
         """The accuracy in the group where it is lowest."""
         check_is_fitted(self)
         X, _, codes = self._groups_of(X, groups)
-        right = self.classes_[chosen(decisions(X, self.coef_, self.intercept_))] == outcomes(y, len(X))
+        right = self.classes_[common.chosen(common.decisions(X, self.coef_, self.intercept_))] == common.outcomes(
+            y, len(X)
+        )
         return float(np.min(np.bincount(codes, right) / np.bincount(codes)))
