@@ -284,8 +284,8 @@ FEATURES, TARGETS, GROUPS = table()
         ((FEATURES, TARGETS, ["alone", *GROUPS[1:]]), {}, "group 'alone' has 1 row for folds=3.*merge small groups"),
         ((FEATURES, TARGETS), {"loss": "logistic"}, "needs whole numbers 0 and 1"),
         ((FEATURES, np.zeros(90, int)), {"loss": "softmax"}, "0, 1, ..., C - 1"),
-        ((FEATURES, TARGETS), {"loss": "huber"}, "loss must be one of squared"),
-        ((FEATURES, TARGETS), {"against": "everyone"}, "against must be one of groups"),
+        ((FEATURES, TARGETS), {"loss": "huber"}, 'loss must be "squared"'),
+        ((FEATURES, TARGETS), {"against": "everyone"}, 'against must be "groups"'),
         ((FEATURES, TARGETS), {"folds": 1}, "folds must be a whole number >= 2"),
         ((FEATURES, TARGETS), {"bounds": (1.0, 1.0)}, "bounds must be two finite"),
         ((FEATURES, TARGETS), {"penalties": "none"}, "penalties must be"),
@@ -311,7 +311,7 @@ def test_bad_input_of_cleaning_is_named():
         cleaning(FEATURES, classes, FEATURES * np.nan, classes)
     with pytest.raises(ValueError, match="penalty must be finite and > 0"):
         cleaning(FEATURES, classes, FEATURES, classes, penalty=0.0)
-    with pytest.raises(ValueError, match="loss must be one of"):
+    with pytest.raises(ValueError, match="loss must be"):
         cleaning(FEATURES, classes, FEATURES, classes, loss="hinge")
         cleaning(FEATURES, classes, FEATURES, classes, loss="hinge")
 

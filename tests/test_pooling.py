@@ -139,7 +139,7 @@ FEATURES, TARGETS, TASKS = table()
         ((FEATURES, TARGETS, TASKS[:5]), {}, "tasks must have one entry"),
         ((FEATURES, TARGETS, ["alone", *TASKS[1:]]), {}, "task 'alone' has 1 row for folds=3"),
         ((FEATURES * np.nan, TARGETS, TASKS), {}, "features must be finite"),
-        ((FEATURES, TARGETS, TASKS), {"loss": "hinge"}, "loss must be one of"),
+        ((FEATURES, TARGETS, TASKS), {"loss": "hinge"}, "loss must be"),
         ((FEATURES, TARGETS, TASKS), {"loss": "logistic"}, "needs whole numbers 0 and 1"),
         ((FEATURES, TARGETS, TASKS), {"folds": 1}, "folds must be"),
         ((FEATURES, TARGETS, TASKS), {"bounds": (1.0, 1.0)}, "bounds must be two sets"),

@@ -291,6 +291,20 @@ def labelled(
     return Rows(Chunk(rows, *columns), whole, outside, counts / size, size / size.sum(), offset)
 
 
+def dealt(
+    features, targets, groups, loss: str, folds: int, seed: int, offset, what: str = "groups", intercept: bool = True
+) -> tuple[Moments | Rows, int]:
+    """A table, checked and dealt into folds, and the number of scores of a row; 0 for least squares."""
+    features, codes, count = checked_table(features, groups, targets, what=what, folds=folds)
+    labels, offset = checked_labels(targets, loss), checked_offset(offset, count)
+    if loss == "squared":
+        fold = deal(codes, folds, seed)
+        return moments(*sums(features, labels, codes, fold, (folds, count), intercept), offset), 0
+    fold = deal(codes, folds, seed, labels)
+    data = labelled(features, labels, codes, fold, (folds, count), offset, intercept=intercept)
+    return data, 1 if loss == "logistic" else int(labels.max()) + 1
+
+
 def on_a_border(shape: tuple[int, ...]) -> np.ndarray:
     """Zeros that begin where JAX takes them as they lie; others it copies."""
     size, border = 8 * int(np.prod(shape)), 64

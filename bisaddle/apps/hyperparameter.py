@@ -9,19 +9,8 @@ import numpy as np
 from jaxtyping import Array
 
 from bisaddle.apps.fold_bounds import BOUNDS, ZEROS, of_moments, of_rows, upper_constants
-from bisaddle.apps.folds import (
-    Moments,
-    Rows,
-    checked_labels,
-    checked_offset,
-    checked_table,
-    deal,
-    label_losses,
-    labelled,
-    moments,
-    sums,
-)
-from bisaddle.apps.tasks import diameter, exactly, require_size
+from bisaddle.apps.folds import checked_labels, checked_table, dealt, label_losses, width
+from bisaddle.apps.tasks import diameter, exactly, require_size, require_word
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box, KLBall, Product, Simplex
 from bisaddle.sets.base import ConvexSet
@@ -66,19 +55,11 @@ def tuning(
     Returns the problem, with its Constants, and the start: shares as weights, the middle of the bounds. Those constants
     that depend on theta hold for |theta_k| <= r, a ball that runs from this start with small steps of theta stay in.
     """
-    features, codes, G = checked_table(features, groups, targets, folds=folds)
     check_choices(loss, against, bounds)
-    labels, offset = checked_labels(targets, loss), checked_offset(offset, G)
-    kind = kinds(penalties, features.shape[1], intercept)
+    data, columns = dealt(features, targets, groups, loss, folds, seed, offset, intercept=intercept)
+    kind = kinds(penalties, width(data) - int(intercept), intercept)
     fixed = np.zeros(len(kind))
-    fold = deal(codes, folds, seed, labels if loss != "squared" else None)
-    if loss == "squared":
-        data: Moments | Rows = moments(*sums(features, labels, codes, fold, (folds, G), intercept), offset)
-        columns = 0
-    else:
-        columns = 1 if loss == "logistic" else int(labels.max()) + 1
-        data = labelled(features, labels, codes, fold, (folds, G), offset, intercept=intercept)
-        fixed[: int(intercept)] = FAINT
+    fixed[: int(intercept)] = FAINT if columns else 0.0
     made = posed(data, kind, fixed, columns, against, protection, bounds, reweight)
     return with_constants(*made, columns, against)
 
@@ -144,8 +125,7 @@ def cleaning(
     clean, codes, G = checked_table(valid_features, groups, valid_targets, "valid_")
     if clean.shape[1] != features.shape[1]:
         raise ValueError(f"features and valid_features need the same columns, given {features.shape} and {clean.shape}")
-    if loss not in LOSSES:
-        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, given {loss!r}")
+    require_word("loss", loss, LOSSES)
     penalty = require_size("penalty", penalty, why=" (it makes the lower level strongly convex)")
     labels, right = checked_labels(targets, loss), checked_labels(valid_targets, loss)
     ones = lambda rows: np.column_stack([np.ones((len(rows), int(intercept))), rows])
@@ -391,9 +371,7 @@ def _top(matrix: np.ndarray) -> float:
 
 
 def check_choices(loss: str, against: str, bounds) -> None:
-    if loss not in LOSSES:
-        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, given {loss!r}")
-    if against not in AGAINST:
-        raise ValueError(f"against must be one of {', '.join(AGAINST)}, given {against!r}")
+    require_word("loss", loss, LOSSES)
+    require_word("against", against, AGAINST)
     if np.shape(bounds) != (2,) or not np.all(np.isfinite(bounds)) or not bounds[0] < bounds[1]:
         raise ValueError(f"bounds must be two finite logarithms of penalties, the lower one first, given {bounds}")

@@ -9,20 +9,9 @@ from jaxtyping import Array
 
 from bisaddle import trees
 from bisaddle.apps.fold_bounds import of_moments, of_rows, upper_constants
-from bisaddle.apps.folds import (
-    Moments,
-    Rows,
-    checked_labels,
-    checked_offset,
-    checked_table,
-    deal,
-    labelled,
-    moments,
-    sums,
-    width,
-)
+from bisaddle.apps.folds import Moments, Rows, dealt, width
 from bisaddle.apps.hyperparameter import FAINT, LOSSES, around
-from bisaddle.apps.tasks import diameter, exactly
+from bisaddle.apps.tasks import diameter, exactly, require_word
 from bisaddle.problem import Constants, Derivatives, Point, Problem
 from bisaddle.sets import Box
 from bisaddle.trees import Number
@@ -59,19 +48,12 @@ def pooled(
     Features should be standardised, for the bounds to fit.
     Returns the problem, with its Constants, and the start: the middle of the bounds, theta = 0.
     """
-    features, codes, T = checked_table(features, tasks, targets, what="tasks", folds=folds)
-    if loss not in LOSSES:
-        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, given {loss!r}")
-    labels, offset = checked_labels(targets, loss), checked_offset(offset, T)
+    require_word("loss", loss, LOSSES)
     low, high = (np.broadcast_to(np.asarray(bound, float), (3,)) for bound in bounds)
     if not (np.all(np.isfinite([low, high])) and np.all(low < high)):
         raise ValueError(f"bounds must be two sets of three finite numbers, the lower ones first, given {bounds}")
-    fold = deal(codes, folds, seed, None if loss == "squared" else labels)
-    columns = 0 if loss == "squared" else 1 if loss == "logistic" else int(labels.max()) + 1
-    if loss == "squared":
-        data: Moments | Rows = moments(*sums(features, labels, codes, fold, (folds, T)), offset)
-    else:
-        data = labelled(features, labels, codes, fold, (folds, T), offset)
+    data, columns = dealt(features, targets, tasks, loss, folds, seed, offset, what="tasks")
+    T = len(data.shares)
     problem, start = posed(data, np.full(T, 1 / T), columns, (low, high), protection)
     return Problem(**{**vars(problem), "constants": _constants(problem, columns)}), start
 
