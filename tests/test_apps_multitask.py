@@ -1,6 +1,7 @@
 """Logistic, softmax and Poisson heads, weight sets, shared matrices and missing labels of apps.multitask."""
 
 import dataclasses
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,8 @@ from scipy.special import expit, log_softmax
 from scipy.stats import poisson as poisson_law
 
 import bisaddle as bs
-from bisaddle.apps import multitask
-from bisaddle.apps.tasks import of_distributions, weight_set
+from bisaddle.apps import auc, multitask
+from bisaddle.apps.tasks import Chosen, of_distributions, weight_set
 from tests.app_checks import (
     assert_both_methods_improve,
     assert_certified,
@@ -206,3 +207,13 @@ def test_weight_sets_by_name_are_around_the_uniform_distribution():
     for word in (("kl", 0.1), ("chi2", 0.1), ("tv", 0.1)):
         np.testing.assert_allclose(weight_set(word, 4).reference, np.full(4, 0.25))
     np.testing.assert_allclose(weight_set(("cvar", 0.5), 4).lmo(-jnp.arange(4.0)), [0, 0, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("application", [multitask.logistic, multitask.softmax, multitask.poisson, auc.linear])
+def test_sister_losses_take_the_keywords_of_regression_and_no_others(application):
+    listed = inspect.signature(multitask.regression).parameters
+    assert Chosen() == Chosen(**{name: listed[name].default for name in Chosen._fields})
+    with pytest.raises(TypeError, match=r"keyword argument 'weight'; did you mean weights\?"):
+        application([], weight="mean")
+    with pytest.raises(TypeError, match="keyword argument 'form'; these are shared, x_set, weights, missing"):
+        application([], form="rows")

@@ -1,7 +1,7 @@
 """Multi-task ranking: the area under the ROC curve, by the min-max square surrogate; and the partial area."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +10,14 @@ from jaxtyping import Array
 from bisaddle.apps import layers, multitask
 from bisaddle.apps.tasks import (
     ArrayLike,
+    Choices,
     Shared,
     Task,
     Weights,
     as_numbers,
     binary,
     check_tasks,
+    chosen,
     device,
     diameter,
     exactly,
@@ -66,11 +68,7 @@ def linear(
     radius: Number = 5.0,
     ridge: Number = 0.1,
     divergence: Number = 0.0,
-    *,
-    shared: str = "vector",
-    x_set: ConvexSet | None = None,
-    weights: Weights = "simplex",
-    missing: str = "refuse",
+    **choices: Unpack[Choices],
 ) -> tuple[Problem, Point]:
     """Robust multi-task AUC of linear scores: multitask.regression with another quadratic loss.
 
@@ -82,6 +80,7 @@ def linear(
     gamma_i is not concave in both. n rows cost one pass, not n+ n- pairs. Tasks, arguments, start, constants: as for
     multitask.regression; labels 0, 1 or -1, 1, and both classes among the training and the validation rows of a task.
     """
+    shared, x_set, weights, missing = chosen("auc.linear", **choices)
     checked = _labelled("auc.linear", tasks, missing)
     ridge, divergence = penalties(ridge, divergence)
     part = shared_part(shared, x_set, radius, len(checked), (checked[0][0].shape[1],))
@@ -186,9 +185,7 @@ def network(
 ) -> tuple[Problem, Point]:
     """Robust multi-task AUC of a shared network of tanh layers with a linear head for each task.
 
-        min_{x: layers} max_{y in U}  sum_i y_i l_i(theta_i; x, valid) - (divergence / T) |T y - 1|^2 / 2
-        theta_i = argmin  l_i(theta_i; x, train) + (ridge/2) |theta_i|^2
-        l_i as in auc.linear, with the outputs of the last layer in the place of the rows
+        meta.learn's problem with l_i as in auc.linear, the outputs of the last layer in the place of the rows
 
     hidden: units of each layer. Every layer has |W| <= radius and |shifts| <= radius. Start: random layers (seed).
     """

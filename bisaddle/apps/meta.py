@@ -8,28 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from bisaddle.apps import layers
-from bisaddle.apps.tasks import (
-    ArrayLike,
-    Task,
-    Weights,
-    as_numbers,
-    binary,
-    check_rows,
-    check_tasks,
-    device,
-    diameter,
-    exactly,
-    of_distributions,
-    padded,
-    penalties,
-    require_both_classes,
-    require_size,
-    require_word,
-    shares,
-    uniform_penalty,
-    weight_set,
-)
+from bisaddle.apps import layers, tasks as kit
 from bisaddle.problem import Point, Problem
 from bisaddle.trees import Number
 
@@ -80,7 +59,7 @@ def learn(
     radius: Number = 10.0,
     ridge: Number = 0.01,
     divergence: Number = 0.0,
-    weights: Weights = "simplex",
+    weights: kit.Weights = "simplex",
     missing: str = "refuse",
     seed: int = 0,
 ) -> tuple[Problem, Point]:
@@ -95,23 +74,23 @@ def learn(
     |W| <= radius and |shifts| <= radius. weights: U, as for multitask; "mean" is plain meta-learning.
     Start: random layers (seed), theta = 0, y uniform. The problem is not convex in x: other seeds end elsewhere.
     """
-    require_word("head", head, ("ridge", "logistic"))
-    checked = check_tasks("meta.learn", tasks, missing)
+    kit.require_word("head", head, ("ridge", "logistic"))
+    checked = kit.check_tasks("meta.learn", tasks, missing)
     if head == "logistic":
         checked = [_labelled(i, task) for i, task in enumerate(checked)]
-    ridge, divergence = penalties(ridge, divergence)
-    T, Y = len(checked), weight_set(weights, len(checked))
+    ridge, divergence = kit.penalties(ridge, divergence)
+    T, Y = len(checked), kit.weight_set(weights, len(checked))
     x, X = layers.make(checked[0][0].shape[1], hidden, radius, seed)
     kind = Ridge if head == "ridge" else Logistic
     support, targets, query, query_targets = (list(column) for column in zip(*checked, strict=True))
-    given = (padded(support), padded(targets), shares(support))
-    asked = (padded(query), padded(query_targets), shares(query))
-    data = kind(*map(device, (*given, *asked, ridge, divergence)))
+    given = (kit.padded(support), kit.padded(targets), kit.shares(support))
+    asked = (kit.padded(query), kit.padded(query_targets), kit.shares(query))
+    data = kind(*map(kit.device, (*given, *asked, ridge, divergence)))
     # outputs are in (-1, 1), so a row and its 1 are at most sqrt(K) long
     K = x[-1]["shifts"].size + 1
     bent = kind.curvature * K
     exact = {"mu_g": ridge, "L_g": bent + ridge, "L_yy": divergence * T, "mu_y": divergence * T}
-    exact |= {"D_X": layers.diameter(x, radius), "D_Y": diameter(Y, (T,))}
+    exact |= {"D_X": layers.diameter(x, radius), "D_Y": kit.diameter(Y, (T,))}
     # |theta_i| <= r goes on to hold after a step of theta
     r = K**0.5 * max(float(np.mean(np.abs(b))) if head == "ridge" else 1.0 for b in targets) / ridge
     slope = K * r + K**0.5 * max(float(np.mean(np.abs(b))) for b in query_targets) if head == "ridge" else K**0.5
@@ -123,9 +102,9 @@ def learn(
         return layers.Head(K**0.5, list(J), list(S), steep, kind.curvature, kind.bend, r)
 
     exact |= bounds(support, targets).lower_constants()
-    if of_distributions(Y):
+    if kit.of_distributions(Y):
         exact |= {"L_thetatheta": bent, "C_theta": slope} | bounds(query, query_targets).upper_constants()
-    constants = exactly(exact)
+    constants = kit.exactly(exact)
     problem = Problem(_upper, _lower, X, Y, data, constants=constants)
     return problem, Point(x=x, theta=np.zeros((T, K)), y=np.full(T, 1.0 / T))
 
@@ -137,8 +116,8 @@ class Predictor(NamedTuple):
     theta: np.ndarray
     head: str
 
-    def __call__(self, rows: ArrayLike) -> np.ndarray:
-        rows, width = as_numbers("rows", rows), self.layers[0]["weights"].shape[1]
+    def __call__(self, rows: kit.ArrayLike) -> np.ndarray:
+        rows, width = kit.as_numbers("rows", rows), self.layers[0]["weights"].shape[1]
         if rows.ndim != 2 or rows.shape[1] != width:
             raise ValueError(f"rows must be (n, {width}), as the tasks had them, given {rows.shape}")
         z = _host_rows(self.layers, rows) @ self.theta
@@ -146,15 +125,15 @@ class Predictor(NamedTuple):
 
 
 def adapt(
-    x: Sequence[dict], support: tuple[ArrayLike, ArrayLike], *, head: str = "ridge", ridge: Number = 0.01
+    x: Sequence[dict], support: tuple[kit.ArrayLike, kit.ArrayLike], *, head: str = "ridge", ridge: Number = 0.01
 ) -> Predictor:
     """The predictor of a new task from a few rows: the lower level of `learn`, solved for it. x: result.x.
 
     support: (A, b). ridge and head as they were in `learn`. In NumPy: nothing is compiled.
     """
-    require_word("head", head, ("ridge", "logistic"))
-    ridge = require_size("ridge", ridge)
-    A, b = check_rows("adapt", "A", "b", *support)
+    kit.require_word("head", head, ("ridge", "logistic"))
+    ridge = kit.require_size("ridge", ridge)
+    A, b = kit.check_rows("adapt", "A", "b", *support)
     fixed = tuple({name: np.asarray(value) for name, value in layer.items()} for layer in x)
     if A.shape[1] != fixed[0]["weights"].shape[1]:
         raise ValueError(f"adapt: A needs {fixed[0]['weights'].shape[1]} columns as the tasks had, given {A.shape[1]}")
@@ -163,7 +142,7 @@ def adapt(
     if head == "ridge":
         theta = np.linalg.solve(rows.T @ rows / count + penalty, rows.T @ b / count)
         return Predictor(fixed, theta, head)
-    theta, b = np.zeros(rows.shape[1]), binary("adapt", "b", b)
+    theta, b = np.zeros(rows.shape[1]), kit.binary("adapt", "b", b)
     value = lambda v: np.mean(np.logaddexp(0, rows @ v) - b * (rows @ v)) + 0.5 * ridge * v @ v
     for _ in range(MOST_NEWTON):
         p = 0.5 + 0.5 * np.tanh(0.5 * rows @ theta)
@@ -178,7 +157,7 @@ def adapt(
     return Predictor(fixed, theta, head)
 
 
-def sinusoids(tasks: int = 20, shots: int = 10, seed: int = 0, queries: int = 20) -> list[Task]:
+def sinusoids(tasks: int = 20, shots: int = 10, seed: int = 0, queries: int = 20) -> list[kit.Task]:
     """Few-shot regression of sinusoids, the family of MORBiT's experiments  [GLRW23].
 
         b = a sin(w t - p),     a ~ U(0.1, 5),  w ~ U(1, 3),  p ~ U(0, pi),  t ~ U(-5, 5)
@@ -197,10 +176,10 @@ def sinusoids(tasks: int = 20, shots: int = 10, seed: int = 0, queries: int = 20
     return made
 
 
-def _labelled(i: int, task: Task) -> Task:
+def _labelled(i: int, task: kit.Task) -> kit.Task:
     A, b, query, query_b = task
-    require_both_classes(f"task {i}", "b_train", b)
-    return A, binary(f"task {i}", "b_train", b), query, binary(f"task {i}", "b_valid", query_b)
+    kit.require_both_classes(f"task {i}", "b_train", b)
+    return A, kit.binary(f"task {i}", "b_train", b), query, kit.binary(f"task {i}", "b_valid", query_b)
 
 
 def _host_rows(x: tuple[dict[str, np.ndarray], ...], A: np.ndarray) -> np.ndarray:
@@ -213,7 +192,7 @@ def _scores(x, theta, rows):
 
 def _upper(x, theta, y, data):
     losses = data.loss(_scores(x, theta, data.query_rows), data.query_targets)
-    return jnp.sum(y * jnp.sum(data.query_shares * losses, axis=1)) - uniform_penalty(y, data.divergence)
+    return jnp.sum(y * jnp.sum(data.query_shares * losses, axis=1)) - kit.uniform_penalty(y, data.divergence)
 
 
 def _lower(x, theta, data):

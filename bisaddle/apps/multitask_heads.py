@@ -1,7 +1,7 @@
 """Robust multi-task classification and counts: logistic, softmax and Poisson losses in the place of squares."""
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -9,32 +9,10 @@ import numpy as np
 from jax.scipy.special import logsumexp, xlogy
 from jaxtyping import Array
 
-from bisaddle.apps.tasks import (
-    Shared,
-    Task,
-    Weights,
-    binary,
-    blend,
-    check_tasks,
-    common,
-    device,
-    diameter,
-    exactly,
-    gathered,
-    largest,
-    of_distributions,
-    padded,
-    penalties,
-    per_task,
-    require_both_classes,
-    shared_part,
-    shares,
-    task_count,
-    uniform_penalty,
-    weight_set,
-)
+from bisaddle.apps import tasks as kit
+from bisaddle.apps.tasks import Choices, shares
 from bisaddle.problem import Constants, Derivatives, Point, Problem
-from bisaddle.sets import Box, ConvexSet, Product
+from bisaddle.sets import Box, Product
 from bisaddle.trees import Number
 
 
@@ -126,11 +104,7 @@ def logistic(
     radius: Number = 5.0,
     ridge: Number = 0.1,
     divergence: Number = 0.0,
-    *,
-    shared: str = "vector",
-    x_set: ConvexSet | None = None,
-    weights: Weights = "simplex",
-    missing: str = "refuse",
+    **choices: Unpack[Choices],
 ) -> tuple[Problem, Point]:
     """Robust multi-task logistic regression: multitask.regression with another loss.
 
@@ -139,11 +113,12 @@ def logistic(
     Labels may be -1, 1 too. The model has no intercept of its own: append a column of ones. Other arguments, the start,
     and for which theta the constants hold: as for regression.
     """
-    checked = check_tasks("logistic", tasks, missing)
+    shared, x_set, weights, missing = kit.chosen("logistic", **choices)
+    checked = kit.check_tasks("logistic", tasks, missing)
     for i, task in enumerate(checked):
-        require_both_classes(f"task {i}", "b_train", task[1])
-    labelled = [_relabelled(i, task, binary) for i, task in enumerate(checked)]
-    part = shared_part(shared, x_set, radius, len(checked), labelled[0][0].shape[1:])
+        kit.require_both_classes(f"task {i}", "b_train", task[1])
+    labelled = [_relabelled(i, task, kit.binary) for i, task in enumerate(checked)]
+    part = kit.shared_part(shared, x_set, radius, len(checked), labelled[0][0].shape[1:])
     return _problem(Logistic, labelled, part, weights, ridge, divergence)
 
 
@@ -154,10 +129,7 @@ def softmax(
     divergence: Number = 0.0,
     *,
     classes: int | None = None,
-    shared: str = "vector",
-    x_set: ConvexSet | None = None,
-    weights: Weights = "simplex",
-    missing: str = "refuse",
+    **choices: Unpack[Choices],
 ) -> tuple[Problem, Point]:
     """Robust multi-task softmax regression: multitask.regression with another loss.
 
@@ -166,7 +138,8 @@ def softmax(
     Labels are whole numbers 0, ..., C - 1; classes is C, by default one more than the largest label. x is (d, C) for
     shared="vector", and (T, d C) for shared="matrix". Other arguments: as for regression.
     """
-    checked = check_tasks("softmax", tasks, missing)
+    shared, x_set, weights, missing = kit.chosen("softmax", **choices)
+    checked = kit.check_tasks("softmax", tasks, missing)
     labels = np.concatenate([b for _, b, _, d in checked for b in (b, d)])
     if np.any(labels < 0) or np.any(labels != np.round(labels)):
         wrong = labels[(labels < 0) | (labels != np.round(labels))][0]
@@ -178,11 +151,11 @@ def softmax(
             f"given classes={classes}"
         )
     for i, task in enumerate(checked):
-        require_both_classes(f"task {i}", "b_train", task[1])
+        kit.require_both_classes(f"task {i}", "b_train", task[1])
     labelled = [
         _relabelled(i, task, lambda where, name, b: np.eye(count)[b.astype(int)]) for i, task in enumerate(checked)
     ]
-    part = shared_part(shared, x_set, radius, len(checked), (checked[0][0].shape[1], count))
+    part = kit.shared_part(shared, x_set, radius, len(checked), (checked[0][0].shape[1], count))
     return _problem(Softmax, labelled, part, weights, ridge, divergence)
 
 
@@ -191,11 +164,7 @@ def poisson(
     radius: Number = 1.0,
     ridge: Number = 0.1,
     divergence: Number = 0.0,
-    *,
-    shared: str = "vector",
-    x_set: ConvexSet | None = None,
-    weights: Weights = "simplex",
-    missing: str = "refuse",
+    **choices: Unpack[Choices],
 ) -> tuple[Problem, Point]:
     """Robust multi-task Poisson regression of counts: multitask.regression with another loss.
 
@@ -205,31 +174,32 @@ def poisson(
     bs.theory.estimate_constants gives one near a point for the other methods. Columns of a size of about 1 keep
     exp in range. Other arguments: as for regression.
     """
-    checked = check_tasks("poisson", tasks, missing)
+    shared, x_set, weights, missing = kit.chosen("poisson", **choices)
+    checked = kit.check_tasks("poisson", tasks, missing)
     for i, (_, b, _, valid) in enumerate(checked):
         if min(np.min(b), np.min(valid)) < 0:
             raise ValueError(f"task {i}: counts must be >= 0, given {min(np.min(b), np.min(valid)):g}")
-    part = shared_part(shared, x_set, radius, len(checked), checked[0][0].shape[1:])
+    part = kit.shared_part(shared, x_set, radius, len(checked), checked[0][0].shape[1:])
     return _problem(Poisson, checked, part, weights, ridge, divergence)
 
 
-def _relabelled(i: int, task: Task, change: Callable[[str, str, np.ndarray], np.ndarray]) -> Task:
+def _relabelled(i: int, task: kit.Task, change: Callable[[str, str, np.ndarray], np.ndarray]) -> kit.Task:
     A, b, valid_A, valid_b = task
     where = f"task {i}"
     return A, change(where, "b_train", b), valid_A, change(where, "b_valid", valid_b)
 
 
 def _problem(
-    kind: Head, tasks: list[Task], part: Shared, weights: Weights, ridge: Number, divergence: Number
+    kind: Head, tasks: list[kit.Task], part: kit.Shared, weights: kit.Weights, ridge: Number, divergence: Number
 ) -> tuple[Problem, Point]:
-    ridge, divergence = penalties(ridge, divergence)
+    ridge, divergence = kit.penalties(ridge, divergence)
     T, shape = len(tasks), (tasks[0][0].shape[1], *tasks[0][1].shape[1:])
     train, train_targets, valid, valid_targets = (list(column) for column in zip(*tasks, strict=True))
-    training = (padded(train), padded(train_targets), shares(train))
-    validation = (padded(valid), padded(valid_targets), shares(valid))
-    data = kind(*map(device, (*training, *validation, ridge, divergence)))
-    Y = weight_set(weights, T)
-    constants = _constants(kind, train, valid, part, ridge, divergence, diameter(Y, (T,)), of_distributions(Y))
+    training = (kit.padded(train), kit.padded(train_targets), shares(train))
+    validation = (kit.padded(valid), kit.padded(valid_targets), shares(valid))
+    data = kind(*map(kit.device, (*training, *validation, ridge, divergence)))
+    Y = kit.weight_set(weights, T)
+    constants = _constants(kind, train, valid, part, ridge, divergence, kit.diameter(Y, (T,)), kit.of_distributions(Y))
     X = Product({"x": part.x_set, "lam": Box(0.0, 1.0)})
     by_hand = Derivatives(_f_x, _f_theta, _f_y, _g_theta, _g_theta_theta, _g_theta_x)
     problem = Problem(_upper, _lower, X, Y, data, constants=constants, derivatives=by_hand)
@@ -241,7 +211,7 @@ def _constants(
     kind: Head,
     train: list[np.ndarray],
     valid: list[np.ndarray],
-    part: Shared,
+    part: kit.Shared,
     ridge: float,
     divergence: float,
     D_Y: float,
@@ -263,7 +233,7 @@ def _constants(
         steep, curved, bent = kind.bounds
         norms = [np.linalg.norm(A, axis=1) for A in train]
         s = steep * np.array([np.mean(n) for n in norms])
-        h = curved * np.array([largest(A) for A in train])
+        h = curved * np.array([kit.largest(A) for A in train])
         b = bent / curved * h * [np.max(n) for n in norms]
         u = s / ridge + part.reach
         slope = steep * max(float(np.mean(np.linalg.norm(A, axis=1))) for A in valid)
@@ -274,8 +244,8 @@ def _constants(
         exact |= {"L_g_thetax": float(np.hypot(np.max(along_lam), T**0.5 * np.max(along_others)))}
         exact |= {"L_g_thetatheta": float(np.max(np.hypot(b, 2 * h + b * u)))}
         if distributions:  # weights of at most 1
-            exact |= {"L_thetatheta": curved * max(largest(A) for A in valid), "C_theta": slope}
-    return exactly(exact)
+            exact |= {"L_thetatheta": curved * max(kit.largest(A) for A in valid), "C_theta": slope}
+    return kit.exactly(exact)
 
 
 def _predicted(rows, v):
@@ -297,11 +267,11 @@ def _valid_losses(theta, data):
 
 
 def _upper(x, theta, y, data):
-    return jnp.sum(y * _valid_losses(theta, data)) - uniform_penalty(y, data.divergence, data.real)
+    return jnp.sum(y * _valid_losses(theta, data)) - kit.uniform_penalty(y, data.divergence, data.real)
 
 
 def _lower(x, theta, data):
-    z = _predicted(data.train_rows, blend(x, theta))
+    z = _predicted(data.train_rows, kit.blend(x, theta))
     losses = jnp.sum(data.train_shares * data.loss(z, data.train_targets))
     return losses + 0.5 * data.ridge * jnp.sum(jnp.square(theta))
 
@@ -312,30 +282,32 @@ def _f_x(x, theta, y, data):
 
 def _f_theta(x, theta, y, data):
     residual = data.slope(_predicted(data.valid_rows, theta), data.valid_targets)
-    return per_task(y, theta) * _summed(data.valid_rows, residual, data.valid_shares)
+    return kit.per_task(y, theta) * _summed(data.valid_rows, residual, data.valid_shares)
 
 
 def _f_y(x, theta, y, data):
-    return _valid_losses(theta, data) - data.divergence * (task_count(y, data.real) * y - 1)
+    return _valid_losses(theta, data) - data.divergence * (kit.task_count(y, data.real) * y - 1)
 
 
 def _g_theta(x, theta, data):
-    residual = data.slope(_predicted(data.train_rows, blend(x, theta)), data.train_targets)
-    return per_task(x["lam"], theta) * _summed(data.train_rows, residual, data.train_shares) + data.ridge * theta
+    residual = data.slope(_predicted(data.train_rows, kit.blend(x, theta)), data.train_targets)
+    return kit.per_task(x["lam"], theta) * _summed(data.train_rows, residual, data.train_shares) + data.ridge * theta
 
 
 def _g_theta_theta(x, theta, w, data):
-    z = _predicted(data.train_rows, blend(x, theta))
+    z = _predicted(data.train_rows, kit.blend(x, theta))
     curved = data.curved(z, _predicted(data.train_rows, w))
-    return jnp.square(per_task(x["lam"], theta)) * _summed(data.train_rows, curved, data.train_shares) + data.ridge * w
+    return (
+        jnp.square(kit.per_task(x["lam"], theta)) * _summed(data.train_rows, curved, data.train_shares) + data.ridge * w
+    )
 
 
 def _g_theta_x(x, theta, w, data):
-    lam = per_task(x["lam"], theta)
-    z, image = _predicted(data.train_rows, blend(x, theta)), _predicted(data.train_rows, w)
+    lam = kit.per_task(x["lam"], theta)
+    z, image = _predicted(data.train_rows, kit.blend(x, theta)), _predicted(data.train_rows, w)
     product = _summed(data.train_rows, data.curved(z, image), data.train_shares)
     # <l'(v), w> from the rows' images of w, which saves a product with the rows
     along = per_row(data.train_shares, z) * data.slope(z, data.train_targets) * image
-    inner = lam * (theta - common(x, theta)) * product
+    inner = lam * (theta - kit.common(x, theta)) * product
     total = lambda values: jnp.sum(values.reshape(len(values), -1), axis=1)
-    return {"x": gathered(x, lam * (1 - lam) * product), "lam": total(along) + total(inner)}
+    return {"x": kit.gathered(x, lam * (1 - lam) * product), "lam": total(along) + total(inner)}

@@ -1,7 +1,8 @@
 """What the applications share: tasks checked and padded, weight sets by name, arrays put on the device."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from difflib import get_close_matches
+from typing import NamedTuple, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,32 @@ ArrayLike = Array | np.ndarray | Sequence
 Weights = str | tuple[str, Number] | ConvexSet
 
 WORDS = '"simplex", "mean", ("kl", radius), ("chi2", radius), ("tv", radius), ("cvar", level), ("capped", cap) or a set'
+
+
+class Choices(TypedDict, total=False):
+    """Keywords that all multi-task losses take: as multitask.regression has them, with the same defaults."""
+
+    shared: str
+    x_set: ConvexSet | None
+    weights: Weights
+    missing: str
+
+
+class Chosen(NamedTuple):
+    shared: str = "vector"
+    x_set: ConvexSet | None = None
+    weights: Weights = "simplex"
+    missing: str = "refuse"
+
+
+def chosen(who: str, **choices: Unpack[Choices]) -> Chosen:
+    """The choices with their defaults; TypeError, as Python has it, for a keyword that is none of them."""
+    for name in choices:
+        if name not in Chosen._fields:
+            near = get_close_matches(name, Chosen._fields, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; these are {', '.join(Chosen._fields)}"
+            raise TypeError(f"{who}() got an unexpected keyword argument '{name}'{hint}")
+    return Chosen(**choices)
 
 
 def check_tasks(who: str, tasks: Sequence[tuple], missing: str = "refuse") -> list[Task]:
