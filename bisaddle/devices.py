@@ -166,12 +166,6 @@ def total(values: Array, axis: int, order: Order | None, along: str) -> Array:
     return _alone(of_parts, everywhere(values, order.mesh)) if along == "tasks" else of_parts(values)
 
 
-def beside(array: np.ndarray, tree: PyTree) -> Array:
-    """An array on the device, or the mesh, where a tree is."""
-    mesh = mesh_of(tree)
-    return jax.device_put(array) if mesh is None else put(array, replicated(mesh))
-
-
 def is_elsewhere(leaf: Any) -> bool:
     """Whether a part of an array lies on other hosts only."""
     return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable and not leaf.is_fully_replicated

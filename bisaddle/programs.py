@@ -4,7 +4,7 @@ import gc
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from threading import Lock
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 from threadpoolctl import ThreadpoolController
 
-from bisaddle.devices import mesh_of, placed, replicated
+from bisaddle.devices import mesh_of, placed, put, replicated
 
 # What XLA does not do for a program this light: it compiles in a third to a tenth of the time. The options help in this
 # combination only, and at level 1 the program runs as fast as with all of them.
@@ -103,7 +103,10 @@ class Program:
         self.function, self.name = function, name
         leaves, self.form = jax.tree.flatten(fixed)
         self.mesh = mesh_of(leaves)
-        self.leaves = placed(on_device(leaves), self.mesh)
+        self.leaves = placed(near(leaves), self.mesh)
+        # the one that the leaves are on; None is JAX's choice
+        device = caller_device()
+        self.device = None if any(leaf.devices() != {device} for leaf in self.leaves) else device
         self.kinds = tuple(_kind(leaf) for leaf in self.leaves)
         self.compiled: dict[tuple, Any] = {}
 
@@ -126,8 +129,18 @@ class Program:
         # every process needs all of the answer
         pinned: dict[str, Any] = {} if self.mesh is None else {"out_shardings": replicated(self.mesh)}
         jitted, given = jax.jit(flat, **pinned), placed(arrays, self.mesh)
-        key = (function, form, self.kinds, shapes)
-        return _kept(key, self.name, lambda: _compiled(jitted.lower(self.leaves, *given), [*self.leaves, *arrays]))
+        key = (function, form, self.kinds, shapes, self.device)
+
+        def build() -> Any:
+            with nullcontext() if self.device is None else jax.default_device(self.device):
+                lowered = jitted.lower(self.leaves, *given)
+            return _compiled(lowered, [*self.leaves, *arrays])
+
+        return _kept(key, self.name, build)
+
+    def put(self, array: np.ndarray) -> jax.Array:
+        """An array for later calls, where the program runs."""
+        return jax.device_put(array, self.device) if self.mesh is None else put(array, replicated(self.mesh))
 
 
 def cached(
@@ -185,6 +198,35 @@ def clear() -> None:
 def on_device(tree: PyTree) -> PyTree:
     """NumPy arrays and numbers as JAX arrays; nothing is compiled for it."""
     return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jax.device_put(np.asarray(leaf)), tree)
+
+
+@cache
+def caller_device() -> jax.Device | None:
+    """A CPU whose programs run in the thread that calls them; None on other backends, and with several processes.
+
+    JAX's own CPU hands every program to another thread, which takes as long as a small one runs. It can be told not to,
+    but only for the whole process, which is the user's to choose; a client of its own changes nothing for others.
+    """
+    if jax.default_backend() != "cpu" or jax.process_count() > 1:
+        return None
+    try:
+        from jaxlib import xla_client
+
+        return xla_client.make_cpu_client(asynchronous=False, num_devices=1).local_devices()[0]
+    except Exception:  # another jaxlib may make them otherwise, and JAX's own CPU does as well
+        return None
+
+
+def near(tree: PyTree) -> PyTree:
+    """on_device, but few data on the device of the caller's thread, unless they were put anywhere in particular."""
+    tree, device = on_device(tree), caller_device()
+    leaves = jax.tree.leaves(tree)
+    if device is None or sum(leaf.nbytes for leaf in leaves) > LIGHT_BYTES:
+        return tree
+    usual = {device, jax.devices()[0]}
+    if not all(leaf.devices() <= usual for leaf in leaves):
+        return tree
+    return jax.tree.map(lambda leaf: leaf if leaf.devices() == {device} else jax.device_put(leaf, device), tree)
 
 
 def _kind(leaf: Any) -> tuple:

@@ -1,11 +1,13 @@
 """Programs: what they are compiled for and when, what is kept; the flat vectors that go in; one thread of BLAS."""
 
+import threading
 from collections import OrderedDict
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxlib import xla_client
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import bisaddle as bs
@@ -158,6 +160,64 @@ def test_large_programs_get_all_that_the_compiler_can_do():
     assert options(programs.MEDIUM_BYTES + 1) is None
     assert [options(1, effort) for effort in (0, 1, 2)] == [programs.LIGHT, programs.MEDIUM, None]
     assert options(programs.MEDIUM_BYTES + 1, 0) == programs.LIGHT
+
+
+# --- the thread ------------------------------------------------------------------------------------------------------
+
+
+def whose(data, v):
+    """v, data added; the last entry is the thread that runs it."""
+    seen = lambda v: np.append(v, float(threading.get_ident() % 2**40))
+    return jax.pure_callback(seen, jax.ShapeDtypeStruct((v.size + 1,), v.dtype), v + data)
+
+
+def test_a_small_program_runs_in_the_thread_that_calls_it():
+    before = jax.devices(), jax.config.jax_default_device
+    found = Program(whose, "a thread", np.ones(3))(np.arange(3.0))
+    np.testing.assert_array_equal(found, [1.0, 2.0, 3.0, threading.get_ident() % 2**40])
+    # nothing of JAX's own is changed by it
+    assert (jax.devices(), jax.config.jax_default_device) == before
+    assert jnp.ones(3).devices() == {jax.devices()[0]} != {programs.caller_device()}
+    # also without anything fixed, and with an array of its own
+    alone = Program(lambda _, v, w: v + w, "a sum", ())
+    kept = alone.put(np.ones(3))
+    assert kept.devices() == {programs.caller_device()}
+    np.testing.assert_array_equal(alone(np.arange(3.0), kept), [1.0, 2.0, 3.0])
+
+
+def test_much_data_and_data_that_lie_elsewhere_stay_where_they_are(monkeypatch):
+    small, device = jax.device_put(np.ones(3)), programs.caller_device()
+    large = jax.device_put(np.ones(programs.LIGHT_BYTES // 8 + 1))
+    assert programs.near(small).devices() == {device}
+    assert programs.near(programs.near(small)) is not small
+    assert programs.near({"a": large, "b": small}) == {"a": large, "b": small}
+    program = Program(doubled, "a sum", large)
+    assert program.leaves[0] is large and program.device is None
+    assert program.put(np.ones(3)).devices() == {jax.devices()[0]}
+    monkeypatch.setattr(jax, "devices", lambda: [device])  # as if the usual device were another one
+    assert programs.near(small) is small
+
+
+def test_a_number_keeps_its_weak_type_where_it_is_moved():
+    narrow = np.ones(3, np.float32)
+    for factor, dtype in ((jnp.asarray(2.0), np.float32), (np.float64(2.0), np.float64)):
+        assert Program(lambda fixed, v: fixed * v, "a product", factor)(narrow).dtype == dtype
+
+
+def test_answers_are_those_of_the_usual_device(monkeypatch):
+    problem, start, _ = PROBLEMS["logistic"](0)
+    here = bs.solve(problem, start, tol=1e-6)
+    monkeypatch.setattr(programs, "caller_device", lambda: None)
+    usual = bs.solve(problem, start, tol=1e-6)
+    assert here.steps == usual.steps and here.certificate.gap == usual.certificate.gap
+    np.testing.assert_array_equal(here.x, usual.x)
+
+
+def test_a_jaxlib_without_such_a_client_is_no_obstacle(monkeypatch):
+    monkeypatch.setattr(xla_client, "make_cpu_client", lambda **options: {}["asynchronous"])
+    assert programs.caller_device.__wrapped__() is None
+    monkeypatch.setattr(jax, "process_count", lambda: 2)  # whose programs run on devices of all of them
+    assert programs.caller_device.__wrapped__() is None
 
 
 # --- the watch -------------------------------------------------------------------------------------------------------

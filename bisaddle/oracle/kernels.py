@@ -12,12 +12,12 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
-from bisaddle.devices import beside, gathered, mesh_of
+from bisaddle.devices import gathered, mesh_of
 from bisaddle.oracle import depends, large
 from bisaddle.oracle.separable import Separable, task_solves
 from bisaddle.oracle.theta_blocks import block_order, matrix_blocks, unit_rows
 from bisaddle.problem import Functions, Point, Problem
-from bisaddle.programs import LIGHT_BYTES, Program, on_device
+from bisaddle.programs import LIGHT_BYTES, Program, near, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
 from bisaddle.trees import Shape
 
@@ -91,7 +91,7 @@ class Kernels:
         self.theta, self.y = (Shape.of(part, empty=self.dtype) for part in (point.theta, point.y))
         self.eps = float(np.finfo(self.dtype).eps)
         shapes = (replace(shape, mesh=mesh_of(problem.data)) for shape in (self.x, self.theta, self.y))
-        self.part = _Part(problem.upper, problem.lower, on_device(problem.data), problem.derivatives, *shapes)
+        self.part = near(_Part(problem.upper, problem.lower, problem.data, problem.derivatives, *shapes))
         self.has_lower, self.streamed = problem.lower is not None, False
         self.x_set: FlatSet = flat_set(problem.x_set, point.x)
         self.y_set: FlatSet | None = None if problem.y_set is None else flat_set(problem.y_set, point.y)
@@ -113,7 +113,11 @@ class Kernels:
         self.blocks = matrix_blocks(self.theta, apart)
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0
-        self.identity = beside(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)), self.part.data)
+        self.identity = self.put(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)))
+
+    def put(self, array: Vector) -> Array:
+        """A preconditioner, where the solves want it."""
+        return self._lower.put(array)
 
     def point(self, x: Vector, theta: Vector, y: Vector) -> Point:
         return Point(*on_device((self.x.tree(x), self.theta.tree(theta), self.y.tree(y))))

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bisaddle.devices import beside
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.base import Counts, NotStronglyConvex
@@ -101,7 +100,7 @@ class Solver:
                 f"matrices of shape {self.kernels.identity.shape} are needed, found {state.matrices.shape}"
             )
         self.cost, self.recall, self.slopes, self.inverse.excess, self.inverse.apart, _ = state
-        self.inverse.matrices = beside(state.matrices, self.kernels.part.data)
+        self.inverse.matrices = self.kernels.put(state.matrices)
 
     def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
         """theta and w at the start, roughly, and the gradient in x there. known: mu_g, or None."""

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from bisaddle.devices import beside
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.oracle.theta_blocks import block_order
@@ -59,7 +58,7 @@ class Inverse:
             return price
         if np.all(np.isfinite(inverses)):
             inverses = 0.5 * (inverses + inverses.transpose(0, 2, 1))
-            self.matrices = beside(np.ascontiguousarray(self._arranged(inverses)), self.kernels.part.data)
+            self.matrices = self.kernels.put(np.ascontiguousarray(self._arranged(inverses)))
         return price
 
     def _hessians(self, x: Vector, theta: Vector) -> Vector:
