@@ -9,6 +9,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver, is_solved
+from bisaddle.methods.adaptive.method import first_scales
 from bisaddle.oracle.kernels import Kernels, Upper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -40,6 +41,30 @@ def test_the_first_mu_is_the_start_s_own():
     result = solved(problem, bs.Point(x=published.start, y=np.full(8, 1 / 8)))
     assert result.status is bs.Status.CERTIFIED
     np.testing.assert_allclose(result.certificate.worst_value, published.value, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "lower", [None, lambda x, theta, data: 0.5 * jnp.sum((theta - x) ** 2)], ids=["plain", "lower"]
+)
+@pytest.mark.parametrize("radius", [2.0, 10.0, 1e6])
+def test_a_start_where_all_y_are_alike_gets_the_mu_of_where_x_is_going(radius, lower):
+    """f_i = |x|^2 / 2 - <g, x> + <a_i, x>, all 0 at x = 0; their mean is least at g, or where the ball ends."""
+    rng = np.random.default_rng(0)
+    slope, rows = 4 * rng.normal(size=3), rng.normal(size=(4, 3))
+    rows -= rows.mean(axis=0)
+
+    def upper(x, theta, y, data):
+        at = x if lower is None else theta
+        return y @ (0.5 * jnp.sum(at**2) - slope @ at + rows @ at)
+
+    problem = bs.Problem(upper, lower, bs.sets.L2Ball(radius), bs.sets.Simplex())
+    theta = None if lower is None else np.zeros(3)
+    kernels = Kernels(problem, bs.Point(np.zeros(3), theta, np.full(4, 0.25)))
+    solver = Solver(kernels)
+    inner, Gx = solver.begin(np.zeros(3), np.zeros(0 if lower is None else 3), np.full(4, 0.25), None)
+    there = rows @ slope * min(1.0, radius / np.linalg.norm(slope))
+    assert np.linalg.norm(slope) > 2
+    np.testing.assert_allclose(first_scales(solver, np.zeros(3), inner, Gx).mu, np.ptp(there) / 2, rtol=1e-6)
 
 
 # 4, 5, 0 and 6 diverged, or went nowhere, while an extrapolated theta was followed wherever it led

@@ -332,7 +332,8 @@ def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
     The probe counts only for an f_y that happens to be nearly the same for all y at the start: a weight from farther
     away is too large here, and has x descend along a mean of functions that may have no minimum. It lies a tenth of the
     way to the border of X, and no farther than |x| or than f takes to change by its range over Y; one whose lower level
-    could not be solved tells nothing.
+    could not be solved tells nothing. Where f_y is the same for all y at the start it differs in proportion to the way
+    from there, and the weight is that of the place where x is going: the minimum of the parabola through the values.
     """
     kernels, cost, y = solver.kernels, solver.cost, inner.y
     y_set = kernels.y_set
@@ -354,9 +355,14 @@ def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
         target = max(const.FIRST_RESIDUAL * min(1.0, inner.mu_g), const.PROBE_RESIDUAL * norm(g_theta))
         theta, g_theta, *_ = solver.solve_lower(probe, theta, target, g_theta)
         known = norm(g_theta) <= target
-    there = kernels.upper(probe, theta, y).f_y if known else inner.upper.f_y
+    there = kernels.upper(probe, theta, y) if known else inner.upper
     cost.gradients += known
     cost.projections += 5
-    at_probe = scales(there)
-    found = at_start if at_start.mu > const.PROBE_LESS * at_probe.mu else at_probe
-    return found if found.mu > 0 else UNKNOWN
+    at_probe = scales(there.f_y)
+    if at_start.mu > const.PROBE_LESS * at_probe.mu:
+        return at_start
+    expected = float(Gx @ (probe - x))
+    bend = there.value - inner.upper.value - expected
+    further = -0.5 * expected / bend if bend > 0 else 1.0  # times the way to the probe
+    most = max(norm(way) / max(norm(probe - x), const.TINY), 1.0)
+    return at_probe._replace(mu=min(max(further, 1.0), most) * at_probe.mu) if at_probe.mu > 0 else UNKNOWN
