@@ -201,7 +201,7 @@ def on_device(tree: PyTree) -> PyTree:
 
 
 @cache
-def caller_device() -> jax.Device | None:
+def caller_device() -> Any:
     """A CPU whose programs run in the thread that calls them; None on other backends, and with several processes.
 
     JAX's own CPU hands every program to another thread, which takes as long as a small one runs. It can be told not to,

@@ -172,11 +172,11 @@ def whose(data, v):
 
 
 def test_a_small_program_runs_in_the_thread_that_calls_it():
-    before = jax.devices(), jax.config.jax_default_device
+    before = jax.devices(), jax.config.values["jax_default_device"]
     found = Program(whose, "a thread", np.ones(3))(np.arange(3.0))
     np.testing.assert_array_equal(found, [1.0, 2.0, 3.0, threading.get_ident() % 2**40])
     # nothing of JAX's own is changed by it
-    assert (jax.devices(), jax.config.jax_default_device) == before
+    assert (jax.devices(), jax.config.values["jax_default_device"]) == before
     assert jnp.ones(3).devices() == {jax.devices()[0]} != {programs.caller_device()}
     # also without anything fixed, and with an array of its own
     alone = Program(lambda _, v, w: v + w, "a sum", ())

@@ -146,7 +146,8 @@ def sampled(
     function: Callable[[Vector], Vector], at: Vector, direction: Vector, moves: tuple[float, ...], count: int
 ) -> Vector:
     """[move, i]: function(at + i move direction), for so many i."""
-    return np.stack([[function(moved(at, i * move, direction)) for i in range(count)] for move in moves])
+    first = function(at)
+    return np.stack([[first, *(function(moved(at, i * move, direction)) for i in range(1, count))] for move in moves])
 
 
 def moved(at: Vector, length: float, direction: Vector) -> Vector:

@@ -206,7 +206,7 @@ class VectorSet(ConvexSet):
         if not is_shape(shape):
             of = trees.Shape.of(jax.tree.map(lambda a: jax.ShapeDtypeStruct(a, float), shape, is_leaf=is_shape))
             return of.traced(self.vector_sample(key, of.size))
-        axes = self._axes(len(shape))
+        axes = slice_axes(self, len(shape))
         size = prod(shape[a] for a in axes)
         count = prod(shape) // max(size, 1)
         keys = jax.random.split(key, count)
@@ -214,16 +214,17 @@ class VectorSet(ConvexSet):
         return self._restore(rows, shape)
 
     def misfit(self, v: PyTree) -> str | None:
-        if self._reads_as_one(v):
-            return self.vector_misfit(trees.size(v))
+        misfit = type(self).vector_misfit  # not self's: equinox makes a module of every method that is taken from one
+        if _reads_as_one(self, v):
+            return misfit(self, trees.size(v))
         reason = ConvexSet.misfit(self, v)
         if reason is not None:
             return reason
         try:
-            size = prod(v.shape[a] for a in self._axes(v.ndim))
+            size = prod(v.shape[a] for a in slice_axes(self, v.ndim))
         except (ValueError, IndexError):
             return f"{type(self).__name__} has axis {self.axis}, which an array of shape {v.shape} does not have"
-        return self.vector_misfit(size)
+        return misfit(self, size)
 
     def vector_misfit(self, size: int) -> str | None:
         """Why a vector of this size cannot lie in the set: an array field has another size, or it is empty there."""
@@ -232,26 +233,14 @@ class VectorSet(ConvexSet):
                 return f"{type(self).__name__} has {name} with {value.size} entries, given vectors of size {size}"
         return None
 
-    def _reads_as_one(self, v: PyTree) -> bool:
-        """Whether v is a pytree to be taken as one vector; one that is an array has its own way."""
-        return self.of_trees and self.axis is None and not hasattr(v, "shape") and trees.size(v) > 0
-
-    def _axes(self, ndim: int) -> tuple[int, ...]:
-        if self.axis is None:
-            return tuple(range(ndim))
-        axes = (self.axis,) if isinstance(self.axis, int) else self.axis
-        if any(not -ndim <= a < ndim for a in axes):
-            raise ValueError(f"axis {self.axis} is out of range for {ndim} dimensions")
-        return tuple(a % ndim for a in axes)
-
     def _rows(self, v: Array) -> Array:
         """(number of slices, size of a slice)"""
-        axes = self._axes(v.ndim)
+        axes = slice_axes(self, v.ndim)
         moved = jnp.moveaxis(v, axes, range(v.ndim - len(axes), v.ndim))
         return moved.reshape(-1, prod(v.shape[a] for a in axes))
 
     def _restore(self, rows: Array, shape: tuple[int, ...]) -> Array:
-        axes = self._axes(len(shape))
+        axes = slice_axes(self, len(shape))
         others = [a for a in range(len(shape)) if a not in axes]
         moved = rows.reshape([shape[a] for a in others] + [shape[a] for a in axes])
         return jnp.moveaxis(moved, range(len(shape) - len(axes), len(shape)), axes)
@@ -272,6 +261,21 @@ class VectorSet(ConvexSet):
         if self.axis is None:
             return function(v.ravel())
         return jnp.sqrt(jnp.sum(jnp.square(jax.vmap(function)(self._rows(v)))))
+
+
+def _reads_as_one(of: VectorSet, v: PyTree) -> bool:
+    """Whether v is a pytree to be taken as one vector; one that is an array has its own way."""
+    return of.of_trees and of.axis is None and not hasattr(v, "shape") and trees.size(v) > 0
+
+
+def slice_axes(of: VectorSet, ndim: int) -> tuple[int, ...]:
+    """The axes of an array that a vector of the set lies along."""
+    if of.axis is None:
+        return tuple(range(ndim))
+    axes = (of.axis,) if isinstance(of.axis, int) else of.axis
+    if any(not -ndim <= a < ndim for a in axes):
+        raise ValueError(f"axis {of.axis} is out of range for {ndim} dimensions")
+    return tuple(a % ndim for a in axes)
 
 
 def is_shape(node: Any) -> bool:

@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
-from bisaddle.sets.base import Leaf, VectorSet
+from bisaddle.sets.base import Leaf, VectorSet, slice_axes
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
 from bisaddle.sets.flat_base import Face, FlatSet, Linear, all_finite, length, scaled_length
@@ -43,7 +43,7 @@ class VectorForm(ClosedForm):
 
     def __init__(self, of: VectorSet, shape: tuple[int, ...]):
         super().__init__(of, prod(shape))
-        axes = of._axes(len(shape))
+        axes = slice_axes(of, len(shape))
         places = np.moveaxis(
             np.arange(self.size).reshape(shape), axes, range(len(shape) - len(axes), len(shape))
         ).reshape(-1, prod(shape[a] for a in axes))

@@ -51,9 +51,11 @@ def face_direction(
     curvature = np.einsum("ij,ij->i", s, q)
     size = np.sqrt(np.einsum("ij,ij->i", s, s)) * np.sqrt(np.einsum("ij,ij->i", q, q))
     usable = curvature > const.FACE_CURVATURE * size
-    if not np.any(usable):
-        return d0, d0
-    newton = two_loops(right / tau, s[usable], q[usable], curvature[usable])
+    if not usable.all():
+        if not usable.any():
+            return d0, d0
+        s, q, curvature = s[usable], q[usable], curvature[usable]
+    newton = two_loops(right / tau, s, q, curvature)
     return d0, space.project(z + (d0 - in_face) + newton) - z
 
 

@@ -5,6 +5,7 @@
 
 from copy import deepcopy
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from bisaddle.methods.base import Counts, NotStronglyConvex
 from bisaddle.oracle.implicit import newton_step, norm
 from bisaddle.oracle.kernels import Kernels, Solve, Upper, Vector
 from bisaddle.oracle.spectra import extreme_eigenvalues
+from bisaddle.sets.flat_base import all_finite
 
 
 class Inner(NamedTuple):
@@ -174,7 +176,7 @@ class Solver:
         if y_set is not None:
             away = y - y0
             value -= y_set.penalty(y) + 0.5 * mu * float(away @ away)
-        if solved and np.isfinite(value) and np.all(np.isfinite(Gx)):
+        if solved and isfinite(value) and all_finite(Gx):
             if recall is not None:
                 recall.add(x, y, theta, w)
             if self.slopes is not None and not (stays and self.slopes.filled):  # one row for each x
@@ -244,7 +246,7 @@ class Solver:
             return warm
         assert self.kernels.y_set is not None
         y = self.kernels.y_set.prox(y0 + self.slopes.theta_at(x) / mu, 1 / mu)
-        return warm._replace(y=y) if np.all(np.isfinite(y)) else warm
+        return warm._replace(y=y) if all_finite(y) else warm
 
     def _y_target(self, asked: float, f_y: Vector, mu: float) -> float:
         """The residual that y may leave: what is asked for or rounding allows, and little of what there can be.
@@ -276,6 +278,9 @@ class Solver:
         L = L_y + mu
         new, residual = moved(y, upper.f_y, L)
         cost.projections += 1
+        if self.kernels.linear_in_y and residual > target:
+            cost.gradients += 1
+            return new, self.kernels.upper(x, theta, new), 0.0
         for _ in range(const.ASCENT_STEPS):
             if not residual > target:
                 break

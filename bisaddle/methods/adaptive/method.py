@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
+from math import isfinite
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -38,6 +39,7 @@ from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.problem import Problem
 from bisaddle.sets.base import Leaf, as_leaf
+from bisaddle.sets.flat_base import all_finite
 
 
 class Adaptive(HostMethod):
@@ -221,7 +223,7 @@ class Search:
         d0, d = face_direction(self.space, here.z, here.Gz, descent.tau, descent.pairs)
         slope = float(here.Gz @ d)
         least = const.STEEP * norm(d) * norm(d0) / descent.tau
-        sound = np.isfinite(slope) and np.all(np.isfinite(d)) and slope <= -least
+        sound = isfinite(slope) and all_finite(d) and slope <= -least
         if sound and descent.pairs and not descent.plain_only:
             return d0, d, slope, True
         return d0, d0, float(here.Gz @ d0), False

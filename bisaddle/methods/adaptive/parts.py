@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from bisaddle.methods.adaptive.coordinates import Pair
 from bisaddle.methods.adaptive.inner import Inner, Residuals
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector
+from bisaddle.sets.flat_base import all_finite
 
 
 class Place(NamedTuple):
@@ -29,7 +31,7 @@ class Place(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        return bool(self.solved and np.isfinite(self.value) and np.all(np.isfinite(self.Gz)))
+        return self.solved and isfinite(self.value) and all_finite(self.Gz)
 
 
 class Gaps(NamedTuple):
