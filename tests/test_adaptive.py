@@ -9,10 +9,10 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle, trees
-from bisaddle.methods.adaptive.constants import PAIRS, TAU_GROWTH, Y_FAR
+from bisaddle.methods.adaptive.constants import FIRST_C_LOW, PAIRS, TAU_GROWTH, Y_FAR, Y_SHARE
 from bisaddle.methods.adaptive.coordinates import face_direction, two_loops
 from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver
-from bisaddle.methods.adaptive.parts import Descent, Place
+from bisaddle.methods.adaptive.parts import Aim, Descent, Gaps, Place
 from bisaddle.oracle.kernels import Kernels, Upper
 from bisaddle.sets.flat import flat_set
 from tests.registry import PROBLEMS
@@ -218,6 +218,40 @@ def test_y_is_solved_for_however_much_x_promises():
     for asked in (1e-9, 1e9):
         least_of_both = min(asked, Y_FAR * mu * 2**0.5)  # the simplex is as wide as two of its vertices are apart
         np.testing.assert_allclose(solver._y_target(asked, np.ones(3), mu), least_of_both, rtol=1e-12)
+
+
+def test_y_moves_the_gradient_by_a_tenth_of_what_x_has_to_gain():
+    """f = |x|^2 / 2 + <y, A x>: f_mu has the Hessian H = I + A'A / mu, in which a gradient G promises <G, H^-1 G>.
+
+    A y that is off by v moves G by A'v; without a lower level nothing else does.
+    """
+    rng, mu = np.random.default_rng(0), 0.1
+    A, G = rng.normal(size=(4, 6)), rng.normal(size=6)
+    inverse = np.linalg.inv(np.eye(6) + A.T @ A / mu)
+    gain, nothing = float(G @ inverse @ G), np.zeros(0)
+    aim = Aim(target=0.0)
+    aim.follow(Gaps(1.0, 1.0, 1.0, decrease=gain, lag=0.0), mu)
+    inner = lambda theta: Inner(theta, np.zeros(4), theta, theta, Upper(0.0, G, theta, np.zeros(4)), 0.0, 1.0)
+    left = aim.residuals(inner(nothing)).y
+    # the direction in which it moves G most, in the norm that counts
+    v = np.linalg.eigh(A @ inverse @ A.T)[1][:, -1] * left / mu
+    share = (A.T @ v) @ inverse @ (A.T @ v) / gain
+    assert 0.8 * FIRST_C_LOW**2 < share <= FIRST_C_LOW**2
+    np.testing.assert_allclose(aim.residuals(inner(np.ones(2))).y, Y_SHARE * left)
+
+
+def test_one_step_of_y_is_exact_where_f_is_linear_in_it():
+    problem, start, _ = PROBLEMS["CB2"](0)
+    solver, x, mu = solver_of(problem, start), np.asarray(start.x), 0.3
+    warm = unsolved(solver.kernels, start)
+    upper = solver.kernels.upper(x, warm.theta, warm.y)
+    y, found, L_y = solver.ascend(x, warm.theta, warm, upper, warm.y, mu, 1e-12)
+    wanted = flat_set(bs.sets.Simplex(), warm.y).project(warm.y + upper.f_y / mu)
+    assert L_y == 0 and solver.cost.gradients == 1 and np.linalg.norm(y - warm.y) > 0.1
+    np.testing.assert_allclose(y, wanted, atol=1e-14)
+    np.testing.assert_allclose(found.value, y @ upper.f_y, rtol=1e-12)
+    near, same, _ = solver.ascend(x, warm.theta, warm._replace(y=y), found, warm.y, mu, 1e-12)
+    assert near is y and same is found and solver.cost.gradients == 1
 
 
 def test_bad_tolerances_are_named():

@@ -76,12 +76,14 @@ class Aim:
         """What the solves that begin at `inner` may leave.
 
         theta and w have the relative accuracy that the gradients in x and y ask for; a residual moves them by up to
-        1 / mu_g of itself.
+        1 / mu_g of itself. Without them y is all that an evaluation costs, and is no more accurate than they would be.
         """
         relative = self.accuracy / max(inner.slope, const.TINIEST)
         if self.y_slope > 0:
             relative = min(relative, self.y_accuracy / self.y_slope)
-        share = self.c_low * relative * inner.mu_g if inner.theta.size else 0.0
+        if not inner.theta.size:
+            return Residuals(0.0, 0.0, self.c_low * self.y_accuracy)
+        share = self.c_low * relative * inner.mu_g
         return Residuals(share * norm(inner.theta), share * norm(inner.w), const.Y_SHARE * self.c_low * self.y_accuracy)
 
     def tighten(self, least: float) -> None:
