@@ -13,9 +13,8 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
 from bisaddle.devices import beside, gathered, mesh_of
-from bisaddle.oracle import depends, large
-from bisaddle.oracle.separable import Separable, task_solves
-from bisaddle.oracle.theta_blocks import block_order, matrix_blocks, unit_rows
+from bisaddle.oracle import depends, large, separable
+from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
@@ -98,11 +97,9 @@ class Kernels:
         data = sum(leaf.nbytes for leaf in jax.tree.leaves(self.part.data))
         self.heavy = data + (self.x.size + self.theta.size) * self.dtype.itemsize > LIGHT_BYTES
         self._upper = Program(_upper, "f and its gradients", self.part)
-        apart = isinstance(problem.lower, Separable)
         # vectors of a large theta are given one by one: packed, each would be there twice
-        self.large = self.theta.size > LARGE and not apart
-        lower = task_solves if apart else _lower_of if self.large else _lower
-        self._lower = Program(lower, "solves with the Hessian of g", self.part)
+        self.large = self.theta.size > LARGE
+        self._lower = Program(_lower_of if self.large else _lower, "solves with the Hessian of g", self.part)
         self._gradient = Program(large.gradient, "the gradient of g", self.part)
         self._product = Program(large.product, "a product with the Hessian of g", self.part)
         products = _products_of if self.large else _products
@@ -110,7 +107,7 @@ class Kernels:
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
         self._bends = Program(_bends, "how the gradients depend on theta", self.part)
         self._norms = Program(_norms, "norms of second derivatives", self.part)
-        self.blocks = matrix_blocks(self.theta, apart)
+        self.blocks = matrix_blocks(self.theta, getattr(problem.lower, "each", False))
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0
         self.identity = beside(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)), self.part.data)
@@ -266,20 +263,14 @@ def _lower_of(
 
     The product stands in the program once, in the loop, whose first pass may be that of the residual at the start.
     """
-    size, dtype = part.theta.size, theta.dtype
+    lower = part.lower
+    if isinstance(lower, separable.Separable) and (lower.each or part.theta.mesh is not None):
+        return separable.solves(part, x, theta, start, given, numbers, inverse)
+    dtype = theta.dtype
     x, theta = part.x.traced(x), part.theta.traced(theta)
     target, relative, enough, limit, is_warm, of_gradient, with_cross = numbers
     start = jnp.where(is_warm > 0, start, 0)
-    blocks, order = inverse.shape[0], block_order(part.theta, inverse.shape[0])
-    straight = bool(np.all(order == np.arange(size)))
-
-    def preconditioned(r):
-        if not blocks:
-            return r
-        rows = (r if straight else r[order]).reshape(blocks, -1)
-        z = jnp.einsum("bj,bji->bi", rows, inverse).ravel()  # symmetric: by columns is the faster way round
-        return z if straight else jnp.zeros_like(r).at[order].set(z)
-
+    preconditioned = preconditioner(part.theta, inverse)
     gradient = lambda: part.theta.join(oracle.lower_gradient_in_domain(part, x, theta))
     right = lax.cond(of_gradient > 0, lambda: -gradient(), lambda: given)
     length = jnp.sqrt(right @ right)
