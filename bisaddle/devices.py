@@ -55,22 +55,38 @@ def everywhere(array: Array, mesh: Mesh | None) -> Array:
     return array if mesh is None else jax.lax.with_sharding_constraint(array, replicated(mesh))
 
 
-def gathered(tree: PyTree, mesh: Mesh | None) -> PyTree:
-    """Inside a program: all of every array on every device; those with the same first axis are sent together."""
-    if mesh is None:
+def gathered(tree: PyTree, tasks: int, mesh: Mesh | None) -> PyTree:
+    """Inside a program: all of every array that has an entry for each of the tasks on every device.
+
+    They are sent together, and as a sum, with zeros for the entries of other devices: it goes in one collective with
+    other sums, where a gather would be one more.
+    """
+    if mesh is None or mesh.axis_names[0] != "tasks":
         return tree
     leaves, form = jax.tree.flatten(tree)
-    alike: dict[int, list[int]] = {}
-    for i, leaf in enumerate(leaves):
-        if leaf.ndim:
-            alike.setdefault(leaf.shape[0], []).append(i)
-    for length, places in alike.items():
-        rows = [leaves[i].reshape(length, -1) for i in places]
-        ends = np.cumsum([row.shape[1] for row in rows])[:-1].tolist()
-        parts = jnp.split(everywhere(jnp.concatenate(rows, axis=1), mesh), ends, axis=1)
-        for i, part in zip(places, parts, strict=True):
-            leaves[i] = part.reshape(leaves[i].shape)
+    places = [i for i, leaf in enumerate(leaves) if leaf.ndim and leaf.shape[0] == tasks]
+    if not places:
+        return tree
+    rows = [leaves[i].reshape(tasks, -1) for i in places]
+    ends = np.cumsum([row.shape[1] for row in rows])[:-1].tolist()
+    parts = jnp.split(_summed(jnp.concatenate(rows, axis=1), mesh), ends, axis=1)
+    for i, part in zip(places, parts, strict=True):
+        leaves[i] = part.reshape(leaves[i].shape)
     return form.unflatten(leaves)
+
+
+def _summed(rows: Array, mesh: Mesh) -> Array:
+    count, name = -(-len(rows) // mesh.size) * mesh.size, mesh.axis_names[0]
+    filled = jnp.pad(rows, ((0, count - len(rows)), (0, 0)))
+
+    def send(own: Array) -> Array:
+        full = jnp.zeros((count, own.shape[1]), own.dtype)
+        return jax.lax.psum(
+            jax.lax.dynamic_update_slice_in_dim(full, own, jax.lax.axis_index(name) * len(own), 0), name
+        )
+
+    specs = {"in_specs": PartitionSpec(name), "out_specs": PartitionSpec()}
+    return jax.shard_map(send, mesh=mesh, **specs, check_vma=False)(filled)[: len(rows)]
 
 
 @jax.tree_util.register_static

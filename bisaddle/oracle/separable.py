@@ -113,21 +113,24 @@ class _Here:
     def gathered(self, rows: list[Array], *crosses: list[Array]) -> tuple[list[Array], list[Array]]:
         """The rows of all tasks, and vectors of the shape of x: in one collective, if x is not too large for that."""
         pieces = [*rows, *(leaf for cross in crosses for leaf in cross)]
-        own = [True] * len(rows) + list(self.lower.x) * len(crosses)
+        found = self.every(pieces, [True] * len(rows) + list(self.lower.x) * len(crosses))
+        places = range(len(rows), len(found), len(self.lower.x))
+        of_x = [jnp.concatenate([leaf.ravel() for leaf in found[i : i + len(self.lower.x)]]) for i in places]
+        return found[: len(rows)], of_x
+
+    def every(self, pieces: list[Array], own: list[bool]) -> list[Array]:
+        """Of every array the entries of all tasks, if it has such of its own along its first axis; else their sum."""
         sent = [flag or self.packs_x or self.mesh is None for flag in own]
         flat = jnp.concatenate([jnp.ravel(piece) for piece, goes in zip(pieces, sent, strict=True) if goes])
-        every = flat[None] if self.mesh is None else lax.all_gather(flat, self.name)
+        parts = flat[None] if self.mesh is None else lax.all_gather(flat, self.name)
         found, end = [], 0
         for piece, flag, goes in zip(pieces, own, sent, strict=True):
             if not goes:
                 found.append(lax.psum(piece, self.name))
                 continue
-            parts = every[:, end : (end := end + piece.size)].reshape(self.devices, *piece.shape)
-            joined = parts.reshape(-1, *piece.shape[1:])[: self.tasks] if flag else jnp.sum(parts, axis=0)
-            found.append(joined)
-        places = range(len(rows), len(found), len(self.lower.x))
-        of_x = [jnp.concatenate([leaf.ravel() for leaf in found[i : i + len(self.lower.x)]]) for i in places]
-        return found[: len(rows)], of_x
+            part = parts[:, end : (end := end + piece.size)].reshape(self.devices, *piece.shape)
+            found.append(part.reshape(-1, *piece.shape[1:])[: self.tasks] if flag else jnp.sum(part, axis=0))
+        return found
 
     def sum(self, number: Array) -> Array:
         return number if self.mesh is None else lax.psum(number, self.name)
@@ -171,6 +174,22 @@ def both_ways(part: Any, x: Array, theta: Array, v: Array, flips: Array) -> tupl
     flipped = oracle.hessian_product(part, *at, part.theta.traced(flips * v))
     gradient = oracle.lower_gradient_in_domain(part, *at)
     return *apart, *(part.theta.join(gradient), part.theta.join(hessian), part.x.join(cross), part.theta.join(flipped))
+
+
+def columns(part: Any, x: Array, theta: Array, units: Array) -> Array:
+    """Rows (g_theta_theta e, g_theta_x e), a unit e each, in one collective."""
+
+    def found(here: _Here, units: Array) -> Array:
+        count, own = len(units), here.lower.x
+        hessian, cross = lax.map(lambda e: here.both(here.cut(e)), units)
+        front = lambda leaf: jnp.moveaxis(leaf, 0, 1)
+        pieces = [front(hessian), *(front(leaf) if flag else leaf for leaf, flag in zip(cross, own, strict=True))]
+        hessian, *cross = here.every(pieces, [True, *own])
+        cross = [front(leaf) if flag else leaf for leaf, flag in zip(cross, own, strict=True)]
+        rows = jax.vmap(here.flat)(front(hessian))
+        return jnp.concatenate([rows, *(leaf.reshape(count, -1) for leaf in cross)], axis=1)
+
+    return _on_each_device(part, found, x, theta, units)
 
 
 def _solved_together(here: _Here, start: Array, given: Array, numbers: Array, inverse: Array) -> tuple[Array, ...]:

@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from bisaddle.devices import held_here, put, replicated, whole
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.separable import Separable, both_ways
-from bisaddle.parallel.placing import kind_of, sharded, split_axes, task_count, upwards, with_mask
+from bisaddle.parallel.placing import filled, kind_of, sharded, split_axes, task_count, upwards, with_mask
 from bisaddle.problem import Derivatives, Point, Problem
 from bisaddle.programs import Program
 
@@ -65,7 +65,10 @@ def by_tasks(problem: Problem, start: Point, axes: list[int | None], mesh: Mesh,
     if tasks == more:
         return replace(problem, data=sharded(problem.data, axes, mesh, shards))
     data = with_mask(problem.data)
-    data = sharded(data, split_axes(data, "tasks") if data is not problem.data else axes, mesh, shards)
+    if data is not problem.data:  # it counts the tasks, which every device is to know without asking
+        data, axes = data._replace(real=filled(data.real, 0, more)), split_axes(data, "tasks")
+        axes[jax.tree.leaves(data._replace(real="here"), is_leaf=lambda leaf: leaf == "here").index("here")] = None
+    data = sharded(data, axes, mesh, shards)
     grows = lambda leaf: (tasks, more) if np.ndim(leaf) and leaf.shape[0] == tasks else (0, 0)
     x, theta, y = (tuple(map(grows, jax.tree.leaves(part))) for part in (start.x, start.theta, start.y))
     # an x for all tasks may happen to be as long as there are tasks: then f and g do not take it filled up
