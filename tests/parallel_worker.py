@@ -100,6 +100,86 @@ def in_order(cases: list[list[str]], seed: int = 0) -> dict[str, Any]:
     return found
 
 
+def ridge_of_tasks(kind: str, tasks: int):
+    """Ridge regression of tasks, and how much of it is good for the worst one.
+
+    kind: of g, "sum" or "mean" over tasks; or "pairs", in which tasks 0 and 1, 2 and 3, ... touch where x is not 0.
+    """
+    import jax.numpy as jnp
+
+    import bisaddle as bs
+
+    rng = np.random.default_rng(1)
+    data = {"A": rng.normal(size=(tasks, 9, 3)), "b": rng.normal(size=(tasks, 9))}
+
+    def losses(theta, data):
+        fits = jnp.einsum("tnd,td->tn", data["A"], theta["slope"]) + theta["level"][:, None] - data["b"]
+        return jnp.mean(fits**2, axis=1)
+
+    def lower(x, theta, data):
+        size = jnp.sum((theta["slope"] - x["common"]) ** 2, axis=1) + theta["level"] ** 2
+        each = losses(theta, data) + jnp.exp(x["own"]) * size
+        if kind == "pairs":
+            pairs = theta["level"].reshape(-1, 2)
+            return jnp.sum(each) + jnp.sum(x["common"] ** 2) * jnp.sum((pairs[:, 0] - pairs[:, 1]) ** 2)
+        return jnp.mean(each) if kind == "mean" else jnp.sum(each)
+
+    return bs.Problem(
+        upper=lambda x, theta, y, data: y @ losses(theta, data) + 0.1 * jnp.sum(theta["level"]),
+        lower=lower,
+        x_set=bs.sets.Product({"common": bs.sets.L2Ball(1.0), "own": bs.sets.Box(-2.0, 2.0)}),
+        y_set=bs.sets.Simplex(),
+        data=data,
+    ), bs.Point(
+        {"common": jnp.zeros(3), "own": jnp.zeros(tasks)},
+        {"slope": jnp.zeros((tasks, 3)), "level": jnp.zeros(tasks)},
+        jnp.full(tasks, 1 / tasks),
+    )
+
+
+def solved_apart() -> dict[str, Any]:
+    """Solves with tasks on four devices against dense ones: the largest errors, and what was found of the tasks."""
+    import bisaddle as bs
+    from bisaddle.oracle.kernels import Kernels
+    from bisaddle.oracle.separable import Separable
+
+    found: dict[str, Any] = {}
+    cases = (("sum", 8, None), ("sum", 8, True), ("sum", 8, False), ("mean", 8, None), ("mean", 8, True))
+    for kind, tasks, separable in (*cases, ("pairs", 4, None), ("pairs", 8, None), ("sum", 6, None), ("sum", 6, True)):
+        problem, start = ridge_of_tasks(kind, tasks)
+        placed, begin = bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"), separable=separable)
+        one, many = Kernels(problem, start), Kernels(placed, begin)
+        rng, (x, theta, _) = np.random.default_rng(2), one.flat(start)
+        x, theta, right, first, v = x + 0.1, *(rng.normal(size=theta.size) for _ in range(4))
+        H, C = one.columns(x, theta)
+        g, errors = one.lower_gradient(x, theta), []
+        for begun in (None, first):
+            solved = many.solve(x, theta, right, 1e-10, start=begun, cross=True)
+            errors += [
+                solved.w - np.linalg.solve(H, right),
+                solved.cross - solved.w @ C,
+                right - H @ solved.w - solved.r,
+            ]
+        by_gradient = many.solve(x, theta, None, 1e-10)
+        errors += [by_gradient.w + np.linalg.solve(H, g), by_gradient.right + g]
+        both = many.solve(x, theta, None, 1e-10, start=first)
+        errors += [both.w + np.linalg.solve(H, g), both.right + g]
+        errors += [many.lower_gradient(x, theta) - g, many.hessian_product(x, theta, v) - H @ v]
+        errors += [many.cross_product(x, theta, v) - v @ C, many.solve(x, theta, right, enough=1e9).w]
+        if kind != "pairs":
+            errors += [a - b for a, b in zip(many.columns(x, theta, tasks), one.columns(x, theta, tasks), strict=True)]
+        few = many.solve(x, theta, right, 1e-10, limit=2)
+        alike = one.solve(x, theta, right, 1e-10, limit=2)
+        found[f"{kind} {tasks} {separable}"] = {
+            "error": max(float(np.max(np.abs(error))) for error in errors),
+            "apart": isinstance(placed.lower, Separable) and [placed.lower.mean, *placed.lower.x],
+            "after two": float(np.max(np.abs(few.w - alike.w))),
+            "products": [solved.products, one.solve(x, theta, right, 1e-10, start=first).products],
+            "least": [solved.least, *np.linalg.eigvalsh(H)[[0, -1]].tolist()],
+        }
+    return found
+
+
 def process(
     kind: str, form: str, method: str, options: dict[str, Any], slow=False, resume=False, deterministic=False, tasks=8
 ) -> dict[str, Any]:
@@ -170,6 +250,7 @@ def main() -> None:
 
         bs.parallel.initialize(*join, timeout=30)
     does = {"devices": devices, "process": process, "memory": memory, "keeping": keeping, "in_order": in_order}
+    does |= {"solved_apart": solved_apart}
     do = does[order.pop("do")]
     found = do(**order)
     print(json.dumps(found), flush=True)

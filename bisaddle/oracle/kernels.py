@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
@@ -67,6 +68,11 @@ class _Part(Functions):
     x: Shape = eqx.field(static=True)
     theta: Shape = eqx.field(static=True)
     y: Shape = eqx.field(static=True)
+
+    @property
+    def shared_mesh(self) -> Mesh | None:
+        """The mesh on which work may be shared as suits it; None where it has a fixed order, as on one device."""
+        return self.x.mesh if getattr(self.data, "order", None) is None else None
 
     def split(self, packed: Array, *names: str) -> list[PyTree]:
         """The packed vector as trees of the shapes of x, theta or y, by name."""
@@ -252,8 +258,7 @@ def power_passes(size: int) -> int:
 def _upper(part: _Part, packed: Array) -> Array:
     value, gradients = oracle.upper_value_and_gradients(part, *part.split(packed, "x", "theta", "y"))
     tasks = (part.theta if part.theta.size else part.y).first_axis
-    if getattr(part.data, "order", None) is None:  # in a fixed order every device has all of them
-        gradients = gathered(gradients, tasks, part.x.mesh)
+    gradients = gathered(gradients, tasks, part.shared_mesh)
     joined = [shape.join(gradient) for shape, gradient in zip((part.x, part.theta, part.y), gradients, strict=True)]
     return jnp.concatenate([jnp.reshape(value, 1).astype(packed.dtype), *joined])
 
@@ -285,7 +290,7 @@ def _lower_of(
     target = jnp.maximum(target, relative * length)
 
     # by rows, g_theta_x w is added up product by product, in their collective; by itself it would take one more
-    mesh = part.x.mesh
+    mesh = part.shared_mesh
     adds_up = mesh is not None and mesh.axis_names[0] == "rows" and part.x.size <= part.theta.size
     none = jnp.zeros(part.x.size if adds_up else 0, dtype)
 
@@ -356,5 +361,5 @@ def _columns(part: _Part, packed: Array, units: Array) -> Array:
 
 def _columns_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
     """All at once would take the memory of the data for every column; on several devices a few, to send less often."""
-    few = None if part.theta.mesh is None else FEW_COLUMNS
+    few = None if part.shared_mesh is None else FEW_COLUMNS
     return lax.map(_column(part, packed), units, batch_size=few)
