@@ -6,7 +6,7 @@ import re
 import resource
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -97,6 +97,70 @@ def in_order(cases: list[list[str]], seed: int = 0) -> dict[str, Any]:
         placed = [bs.parallel.shard(problem, start, mesh, shards=4, deterministic=True) for mesh in meshes]
         answers = [told(bs.solve(*each, methods(problem)[name], **options)) for each in placed]
         found[f"{kind} {form} {name}"] = answers
+    return found
+
+
+class Own(NamedTuple):
+    """Data of functions that are not of bs.apps."""
+
+    A: Any
+    b: Any
+    order: Any = None
+
+
+def own_functions(kind: str):
+    """Functions whose derivatives are JAX's own, with sums by bs.parallel.summed."""
+    import jax.numpy as jnp
+
+    import bisaddle as bs
+
+    rng, summed = np.random.default_rng(0), bs.parallel.summed
+    constants = bs.Constants(mu_g=0.2, L_g=6.0, L_yy=1.0)
+    weights, X = bs.sets.Simplex(), bs.sets.Box(-2.0, 1.0)
+    if kind == "rows":
+        A, b = rng.normal(size=(203, 5)), rng.integers(0, 2, 203).astype(float)
+
+        def losses(A, b, theta, x):
+            z = A @ theta  # a row that was filled up is 0, and counts nothing
+            loss = (jnp.abs(A[:, 0]) > 0) * (jnp.logaddexp(0.0, z) - jnp.exp(-x[1]) * b * z)
+            return jnp.stack([jnp.sum(loss), jnp.sum((A[:, 0] > 0) * (jnp.tanh(z) - b) ** 2)]) / 203
+
+        upper = lambda x, theta, y, data: y @ summed(losses, data.order, (data.A, data.b), common=(theta, 0 * x))
+        lower = lambda x, theta, data: (
+            summed(losses, data.order, (data.A, data.b), common=(theta, x))[0] + jnp.exp(x[0]) * jnp.sum(theta**2)
+        )
+        start = bs.Point(jnp.zeros(2), jnp.zeros(5), jnp.full(2, 0.5))
+        return bs.Problem(upper, lower, X, weights, Own(A, b), constants=constants), start
+    A, b = rng.normal(size=(6, 20, 4)), rng.normal(size=(6, 20))
+
+    def losses(A, b, theta):
+        return jnp.mean(jnp.sqrt(1 + (jnp.einsum("tnd,td->tn", A, theta) - b) ** 2), axis=1)
+
+    def worst(A, b, theta, y):
+        return jnp.sum(y * losses(A, b, theta))
+
+    def fit(A, b, theta, x):
+        return jnp.sum(losses(A, b, theta) + jnp.exp(x[0]) * jnp.sum((theta - x[1:]) ** 2, axis=1))
+
+    upper = lambda x, theta, y, data: summed(worst, data.order, (data.A, data.b), (theta, y))
+    lower = lambda x, theta, data: summed(fit, data.order, (data.A, data.b), (theta,), (x,))
+    start = bs.Point(jnp.zeros(5), jnp.zeros((6, 4)), jnp.full(6, 1 / 6))
+    return bs.Problem(upper, lower, X, weights, Own(A, b), constants=constants), start
+
+
+def own_in_order(cases: list[list[str]]) -> dict[str, Any]:
+    """As in_order, of (kind, method) with functions whose derivatives are JAX's own; and without an order."""
+    import bisaddle as bs
+
+    found: dict[str, Any] = {}
+    for kind, name in cases:
+        problem, start = own_functions(kind)
+        method = None if name == "Adaptive" else getattr(bs.methods, name).default(problem, K=100)
+        options: dict[str, Any] = {"tol": 1e-8 if method is None else None, "max_steps": 100, "every": 50}
+        meshes = [bs.parallel.mesh(kind, jax.devices()[:count]) for count in (1, 2, 4)]
+        placed = [bs.parallel.shard(problem, start, mesh, shards=4, deterministic=True) for mesh in meshes]
+        answers = [told(bs.solve(*each, method, **options)) for each in placed]
+        found[f"{kind} {name}"] = [*answers, told(bs.solve(problem, start, method, **options))]
     return found
 
 
@@ -250,7 +314,7 @@ def main() -> None:
 
         bs.parallel.initialize(*join, timeout=30)
     does = {"devices": devices, "process": process, "memory": memory, "keeping": keeping, "in_order": in_order}
-    does |= {"solved_apart": solved_apart}
+    does |= {"solved_apart": solved_apart, "own_in_order": own_in_order}
     do = does[order.pop("do")]
     found = do(**order)
     print(json.dumps(found), flush=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.devices import Order, content_sums, in_order, total
+from bisaddle.devices import Order, content_sums, in_order, summed, total
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.parallel.watching import Watch
 from tests.parallel_start import answer, together, worker
@@ -70,6 +70,21 @@ def test_in_a_fixed_order_the_digits_do_not_depend_on_the_number_of_devices(case
     assert len(found) == len(cases)
     for name, (one, two, four) in found.items():
         assert one == two == four, name
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [["tasks", "FullyProjected"], ["rows", "Adaptive"]],
+        pytest.param([["rows", "FullyProjected"], ["tasks", "Adaptive"]], marks=pytest.mark.slow),
+    ],
+)
+def test_in_a_fixed_order_derivatives_of_own_functions_have_the_same_digits(cases):
+    found = answer(worker({"do": "own_in_order", "devices": 4, "cases": cases}))
+    assert len(found) == len(cases)
+    for name, (one, two, four, plain) in found.items():
+        assert one == two == four, name
+        np.testing.assert_allclose(one["point"], plain["point"], atol=1e-6, err_msg=name)
 
 
 def test_two_processes_of_which_one_is_slow_agree_to_the_last_digit():
@@ -159,6 +174,13 @@ def test_sums_in_order_are_sums_and_a_digest_tells_arrays_apart():
     both = [lambda v, how=how: jnp.sum(in_order(how, cubed, (values,), (), v)) for how in (order, None)]
     for derive in (jax.grad, jax.jacfwd, jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))):
         np.testing.assert_allclose(derive(both[0])(v), derive(both[1])(v), atol=1e-13)
+    # and through sums of own functions, in arrays by rows and in vectors that all of them use
+    by_rows, along, w = values.T, jnp.asarray(rng.normal(size=8)), jnp.asarray(rng.normal(size=3))
+    bent = lambda part, along, w: jnp.sum(jnp.sin(part @ w) * along**2)
+    both = [lambda w, v, how=how: summed(bent, how, (by_rows,), (v,), (w,)) for how in (order, None)]
+    for derive in (jax.grad, jax.jacfwd, jax.hessian, lambda f, i: jax.jacrev(jax.jacrev(f, i), i)):
+        for i in (0, 1):
+            np.testing.assert_allclose(derive(both[0], i)(w, along), derive(both[1], i)(w, along), atol=1e-13)
     other = drawn.copy()
     other[2, 7] = np.nextafter(other[2, 7], 1)
     assert content_sums(values) == content_sums(jax.device_put(values)) != content_sums(other)
