@@ -6,7 +6,7 @@ python -m benchmarks.scale            4 virtual devices; a JSON line for each ca
 import json
 import re
 import time
-from collections import Counter
+from collections import defaultdict
 from itertools import islice
 
 import jax
@@ -33,7 +33,7 @@ def sent(program) -> list[int]:
 class Watched(programs.Program):
     """Counts what is asked of f and g, and the seconds it takes."""
 
-    seconds, asked = 0.0, Counter()
+    seconds, asked = 0.0, defaultdict[str, float](float)
 
     def __call__(self, *arrays):
         clock = time.perf_counter()
@@ -45,7 +45,8 @@ class Watched(programs.Program):
             steps, start = int(found[-2]), int(warm * (limit >= 0))
             # of one system for all tasks, the first product goes with the gradient and with that of the start
             some = {"solve": 1, "gradient": int(gradient), "cross": int(cross), "product": steps + start}
-            self.asked.update({**some, "rounds": max(steps, 1)})
+            for what, count in {**some, "rounds": max(steps, 1)}.items():
+                self.asked[what] += count
         elif "columns" in name:
             rounds = len(arrays[1]) / FEW_COLUMNS if name == "_columns_one_by_one" else 1
             # the last round, of fewer, stands in the program by itself

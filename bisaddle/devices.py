@@ -85,8 +85,9 @@ def _summed(rows: Array, mesh: Mesh) -> Array:
             jax.lax.dynamic_update_slice_in_dim(full, own, jax.lax.axis_index(name) * len(own), 0), name
         )
 
-    specs = {"in_specs": PartitionSpec(name), "out_specs": PartitionSpec()}
-    return jax.shard_map(send, mesh=mesh, **specs, check_vma=False)(filled)[: len(rows)]
+    at, everywhere = PartitionSpec(name), PartitionSpec()
+    summed = jax.shard_map(send, mesh=mesh, in_specs=at, out_specs=everywhere, check_vma=False)
+    return summed(filled)[: len(rows)]
 
 
 @jax.tree_util.register_static

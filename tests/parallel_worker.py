@@ -120,14 +120,14 @@ def own_functions(kind: str):
     if kind == "rows":
         A, b = rng.normal(size=(203, 5)), rng.integers(0, 2, 203).astype(float)
 
-        def losses(A, b, theta, x):
+        def row_losses(A, b, theta, x):
             z = A @ theta  # a row that was filled up is 0, and counts nothing
             loss = (jnp.abs(A[:, 0]) > 0) * (jnp.logaddexp(0.0, z) - jnp.exp(-x[1]) * b * z)
             return jnp.stack([jnp.sum(loss), jnp.sum((A[:, 0] > 0) * (jnp.tanh(z) - b) ** 2)]) / 203
 
-        upper = lambda x, theta, y, data: y @ summed(losses, data.order, (data.A, data.b), common=(theta, 0 * x))
+        upper = lambda x, theta, y, data: y @ summed(row_losses, data.order, (data.A, data.b), common=(theta, 0 * x))
         lower = lambda x, theta, data: (
-            summed(losses, data.order, (data.A, data.b), common=(theta, x))[0] + jnp.exp(x[0]) * jnp.sum(theta**2)
+            summed(row_losses, data.order, (data.A, data.b), common=(theta, x))[0] + jnp.exp(x[0]) * jnp.sum(theta**2)
         )
         start = bs.Point(jnp.zeros(2), jnp.zeros(5), jnp.full(2, 0.5))
         return bs.Problem(upper, lower, X, weights, Own(A, b), constants=constants), start

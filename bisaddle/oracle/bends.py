@@ -21,13 +21,13 @@ def _equations(part: Any, x: PyTree, y: PyTree, w: PyTree):
     return at
 
 
-def bends(part: Any, packed: Array, ends: Array) -> Array:
+def _bends(part: Any, packed: Array, ends: Array) -> Array:
     x, _, y, w = part.split(packed, "x", "theta", "y", "theta")
     at, units = _equations(part, x, y, w), jnp.eye(ends.shape[1], dtype=ends.dtype)
     return lax.map(lambda end: jax.vmap(lambda e: jax.jvp(at, (end,), (e,))[1])(units), ends)
 
 
-def norms(
+def _norms(
     part: Any, x: Array, theta: Array, y: Array, w: Array, first: Array, ends: Array, passes: Array
 ) -> tuple[Array, Array]:
     x, theta = part.x.traced(x), part.theta.traced(theta)

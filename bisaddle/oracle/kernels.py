@@ -14,7 +14,8 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
 from bisaddle.devices import beside, gathered, mesh_of
-from bisaddle.oracle import bends, depends, large, separable
+from bisaddle.oracle import depends, large, separable
+from bisaddle.oracle.bends import _bends, _equations as _equations, _norms
 from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, on_device
@@ -114,8 +115,8 @@ class Kernels:
         self._products = Program(products, "products with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
         self._own_columns = Program(separable.columns, "the Hessians of tasks", self.part)
-        self._bends = Program(bends.bends, "how the gradients depend on theta", self.part)
-        self._norms = Program(bends.norms, "norms of second derivatives", self.part)
+        self._bends = Program(_bends, "how the gradients depend on theta", self.part)
+        self._norms = Program(_norms, "norms of second derivatives", self.part)
         self.blocks = matrix_blocks(self.theta, getattr(problem.lower, "each", False))
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0

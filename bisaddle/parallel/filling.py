@@ -141,7 +141,7 @@ def apart(problem: Problem, placed: Problem, start: Point, mesh: Mesh, each: boo
     """
     tasks, lower, padded = task_count(problem.data), placed.lower, task_count(placed.data)
     of_tasks = lambda leaf: np.ndim(leaf) > 0 and leaf.shape[0] == tasks
-    if lower is None or not all(map(of_tasks, jax.tree.leaves(start.theta))):
+    if lower is None or problem.lower is None or not all(map(of_tasks, jax.tree.leaves(start.theta))):
         return None
     in_data = tuple(bool(any(leaf.sharding.spec)) for leaf in jax.tree.leaves(placed.data))
     if isinstance(lower, Filled):
