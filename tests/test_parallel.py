@@ -203,7 +203,7 @@ def test_tasks_of_each_device_solve_the_lower_level_of_all():
     apart = {name: each["apart"] for name, each in found.items()}
     assert not any(apart[name] for name in ("pairs 4 None", "pairs 8 None", "sum 8 False"))
     assert all(flags == ["mean" in name, False, True] for name, flags in apart.items() if flags)
-    assert sum(map(bool, apart.values())) == 6
+    assert sum(map(bool, apart.values())) == 8
 
 
 def test_tasks_on_one_device_are_solved_apart_if_that_is_asked_for():
