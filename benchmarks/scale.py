@@ -6,17 +6,18 @@ python -m benchmarks.scale            4 virtual devices; a JSON line for each ca
 import json
 import re
 import time
-from collections import Counter
+from collections import defaultdict
 from itertools import islice
 
 import jax
 import numpy as np
 
 from bisaddle import programs
+from bisaddle.oracle.kernels import FEW_COLUMNS
 from tests.parallel_worker import COLLECTIVE
 
 DEVICES = 4
-SOLVES = ("_lower", "task_solves", "_upper")
+SOLVES = ("_lower", "_upper")
 SIZES = {"f64": 8, "f32": 4, "s32": 4, "u32": 4, "pred": 1}
 
 
@@ -32,23 +33,30 @@ def sent(program) -> list[int]:
 class Watched(programs.Program):
     """Counts what is asked of f and g, and the seconds it takes."""
 
-    seconds, asked = 0.0, Counter()
+    seconds, asked = 0.0, defaultdict[str, float](float)
 
     def __call__(self, *arrays):
         clock = time.perf_counter()
         found = super().__call__(*arrays)
         Watched.seconds += time.perf_counter() - clock
         name = self.function.__name__
-        if name in ("_lower", "task_solves"):
-            warm, gradient, cross = arrays[0][-3:]
-            products = found[-2] + warm * (arrays[0][-4] >= 0)
-            self.asked.update({"solve": 1, "gradient": int(gradient), "cross": int(cross), "product": int(products)})
+        if name == "_lower":
+            limit, warm, gradient, cross = arrays[0][-4:]
+            steps, start = int(found[-2]), int(warm * (limit >= 0))
+            # of one system for all tasks, the first product goes with the gradient and with that of the start
+            some = {"solve": 1, "gradient": int(gradient), "cross": int(cross), "product": steps + start}
+            for what, count in {**some, "rounds": max(steps, 1)}.items():
+                self.asked[what] += count
+        elif "columns" in name:
+            rounds = len(arrays[1]) / FEW_COLUMNS if name == "_columns_one_by_one" else 1
+            # the last round, of fewer, stands in the program by itself
+            self.asked["columns"] += -(-rounds // 1) / (2 if rounds > 1 and rounds % 1 else 1)
         else:
             self.asked[name] += 1
         return found
 
 
-def measured(kind: str, tasks: int, rows: int, width: int, steps: int, separable: bool = False) -> dict:
+def measured(kind: str, tasks: int, rows: int, width: int, steps: int, separable: bool | None = None) -> dict:
     import bisaddle as bs
     from bisaddle.apps import multitask
     from bisaddle.oracle import kernels
@@ -66,15 +74,22 @@ def measured(kind: str, tasks: int, rows: int, width: int, steps: int, separable
         search = placed_search(bs, placed, begin, steps)
     seconds = time.perf_counter() - clock
     static = {key[0].__name__: sent(program) for key, program in programs._PROGRAMS.items()}
-    each = {name: Watched.asked[name] / search for name in ("solve", "gradient", "product", "cross", "_upper")}
+    names = ("solve", "gradient", "product", "cross", "rounds", "columns", "_upper")
+    each = {name: Watched.asked[name] / search for name in names}
     theta, x, number = tasks * width * 8, width * 8, 8
-    if kind == "tasks":  # theta is gathered, x summed
-        many = each["gradient"] + 2 * each["cross"] + (each["solve"] if separable else each["product"])
-        answers = each["solve"] * (2 * theta + 16 * tasks) if separable else each["product"] * theta
-        moved = each["gradient"] * theta + answers + each["cross"] * (x + 8 * tasks)
-    else:  # beside a row of zeros, which XLA sums too
-        many = each["gradient"] + each["product"] + each["cross"]
-        moved = (each["gradient"] + each["product"] + each["cross"]) * 2 * theta + each["cross"] * number * tasks
+    if separable:  # the length of the gradient; answers and residuals of all tasks, and parts of x
+        many = each["gradient"] + each["solve"]
+        moved = each["gradient"] * number + each["solve"] * (3 * theta + 24 * tasks + DEVICES * x)
+    elif kind == "tasks":  # with a product its part of x, at first two of each
+        many, along = each["rounds"], 8 * tasks + DEVICES * x
+        moved = (each["rounds"] + each["solve"]) * (theta + along)
+    else:  # beside a row of zeros, which XLA sums too; with g_theta_x the same once more
+        many = each["gradient"] + each["product"]
+        moved = (each["gradient"] + 1.5 * each["product"]) * (2 * theta + number * tasks)
+    columns = [sent(program) for key, program in programs._PROGRAMS.items() if "columns" in key[0].__name__]
+    if columns:
+        many += each["columns"] * len(columns[0])
+        moved += each["columns"] * sum(columns[0])
     many += each["_upper"] * len(static["_upper"])
     moved += each["_upper"] * sum(static["_upper"])
     return {
@@ -101,8 +116,10 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_num_cpu_devices", DEVICES)
-    cases = [("tasks", 100, 60, 20, 40, False), ("tasks", 2000, 60, 20, 40, False), ("tasks", 2000, 60, 20, 40, True)]
-    for case in [*cases, ("rows", 5, 2000, 50, 40)]:
+    tasks, rows = ("tasks", 60, 20, 40), ("rows", 2000, 50, 40)
+    for count, separable in ((100, None), (101, None), (2000, None), (100, True), (2000, True)):
+        print(json.dumps(measured(tasks[0], count, *tasks[1:], separable)), flush=True)
+    for case in [("rows", 5, *rows[1:])]:
         print(json.dumps(measured(*case)), flush=True)
 
 

@@ -55,22 +55,39 @@ def everywhere(array: Array, mesh: Mesh | None) -> Array:
     return array if mesh is None else jax.lax.with_sharding_constraint(array, replicated(mesh))
 
 
-def gathered(tree: PyTree, mesh: Mesh | None) -> PyTree:
-    """Inside a program: all of every array on every device; those with the same first axis are sent together."""
-    if mesh is None:
+def gathered(tree: PyTree, tasks: int, mesh: Mesh | None) -> PyTree:
+    """Inside a program: all of every array that has an entry for each of the tasks on every device.
+
+    They are sent together, and as a sum, with zeros for the entries of other devices: it goes in one collective with
+    other sums, where a gather would be one more.
+    """
+    if mesh is None or mesh.axis_names[0] != "tasks":
         return tree
     leaves, form = jax.tree.flatten(tree)
-    alike: dict[int, list[int]] = {}
-    for i, leaf in enumerate(leaves):
-        if leaf.ndim:
-            alike.setdefault(leaf.shape[0], []).append(i)
-    for length, places in alike.items():
-        rows = [leaves[i].reshape(length, -1) for i in places]
-        ends = np.cumsum([row.shape[1] for row in rows])[:-1].tolist()
-        parts = jnp.split(everywhere(jnp.concatenate(rows, axis=1), mesh), ends, axis=1)
-        for i, part in zip(places, parts, strict=True):
-            leaves[i] = part.reshape(leaves[i].shape)
+    places = [i for i, leaf in enumerate(leaves) if leaf.ndim and leaf.shape[0] == tasks]
+    if not places:
+        return tree
+    rows = [leaves[i].reshape(tasks, -1) for i in places]
+    ends = np.cumsum([row.shape[1] for row in rows])[:-1].tolist()
+    parts = jnp.split(_summed(jnp.concatenate(rows, axis=1), mesh), ends, axis=1)
+    for i, part in zip(places, parts, strict=True):
+        leaves[i] = part.reshape(leaves[i].shape)
     return form.unflatten(leaves)
+
+
+def _summed(rows: Array, mesh: Mesh) -> Array:
+    count, name = -(-len(rows) // mesh.size) * mesh.size, mesh.axis_names[0]
+    filled = jnp.pad(rows, ((0, count - len(rows)), (0, 0)))
+
+    def send(own: Array) -> Array:
+        full = jnp.zeros((count, own.shape[1]), own.dtype)
+        return jax.lax.psum(
+            jax.lax.dynamic_update_slice_in_dim(full, own, jax.lax.axis_index(name) * len(own), 0), name
+        )
+
+    at, everywhere = PartitionSpec(name), PartitionSpec()
+    summed = jax.shard_map(send, mesh=mesh, in_specs=at, out_specs=everywhere, check_vma=False)
+    return summed(filled)[: len(rows)]
 
 
 @jax.tree_util.register_static
@@ -94,27 +111,34 @@ class Order:
         """function(*part of each array along its axis, *common) of every part, along a new first axis, on all devices.
 
         The same program makes every part, one after the other, however many of them a device has: only so have they the
-        same digits. Derivatives of any order have them too, since a sum over the parts is one by one there as well.
+        same digits. So every device counts through all parts, and leaves out those of others: compilers write other
+        programs for shorter loops. Derivatives of any order have the same digits too, since a sum over the parts is
+        one by one there as well; what they need of a part is made again for them, and not kept.
         """
         arrays, axes = [array for array, _ in split], [axis for _, axis in split]
         # one of each for every part, added up in their order where a derivative goes back through it
         copies = [everywhere(jnp.stack([array] * self.count), self.mesh) for array in common]
         here = self.count if self.mesh is None else self.count // self.mesh.size
+        name = None if self.mesh is None else self.mesh.axis_names[0]
 
         def made(*given: Array) -> PyTree:
             own, copies = given[: len(arrays)], given[len(arrays) :]
+            first = 0 if name is None else jax.lax.axis_index(name) * here
 
+            @jax.checkpoint
             def one(i: Array) -> PyTree:
+                place = jnp.clip(i - first, 0, here - 1)
                 cut = lambda array, axis: jax.lax.dynamic_slice_in_dim(
-                    array, i * (n := array.shape[axis] // here), n, axis
+                    array, place * (n := array.shape[axis] // here), n, axis
                 )
-                of_part = [array if here == 1 else cut(array, axis) for array, axis in zip(own, axes, strict=True)]
-                return _alone(function, *of_part, *(copy[i] for copy in copies))
+                of_part = [cut(array, axis) for array, axis in zip(own, axes, strict=True)]
+                mine = (i >= first) & (i < first + here)
+                return _alone(function, *of_part, *(copy[place] for copy in copies), when=mine)
 
-            return jax.lax.map(one, jnp.arange(here))
+            every = jax.lax.map(one, jnp.arange(self.count))
+            return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, here), every)
 
         if self.mesh is not None:
-            name = self.mesh.axis_names[0]
             specs = [PartitionSpec(*(None,) * axis, name) for axis in axes] + [PartitionSpec(name)] * len(copies)
             made = jax.shard_map(
                 made, mesh=self.mesh, in_specs=tuple(specs), out_specs=PartitionSpec(name), check_vma=False
@@ -126,14 +150,15 @@ class Order:
         return reduce(jnp.add, [parts[i] for i in range(self.count)])
 
 
-def _alone(function: Callable, *arrays: Array) -> PyTree:
+def _alone(function: Callable, *arrays: Array, when: Any = True) -> PyTree:
     """function(*arrays), compiled by itself: what is fused with it, and rounded otherwise, would depend on where it is.
 
-    The branch of a condition is. This one is always met, which the compiler does not see.
+    The branch of a condition is. This one is always met, which the compiler does not see. when: zeros if it is not.
     """
     found = jax.eval_shape(function, *arrays)
     never = lambda *_: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found)
-    return jax.lax.cond(jax.lax.stop_gradient(arrays[0].ravel()[0]) > jnp.inf, never, function, *arrays)
+    met = when & ~(jax.lax.stop_gradient(arrays[0].ravel()[0]) > jnp.inf)
+    return jax.lax.cond(met, function, never, *arrays)
 
 
 def in_order(
@@ -156,6 +181,29 @@ def in_order(
 
     # what the vectors are made of is not to be split over devices too
     return _alone(made, *(everywhere(jnp.asarray(vector), order.mesh) for vector in vectors))
+
+
+def summed(
+    function: Callable, order: Order | None, rows: Sequence[Array], split: Sequence[Array] = (), common: PyTree = ()
+) -> Array:
+    """function(*rows, *split, *common), a sum over rows or tasks, part by part if there is an order.
+
+    rows: arrays of the data, with the rows or tasks along their first axis; split: arrays that have them too, but are
+    not of the data, as theta by tasks; common: trees that all of them use. function takes any number of rows, and gives
+    their sum. JAX's derivatives of it, of any order, have the same digits on any number of devices.
+    """
+    if order is None:
+        return function(*rows, *split, *common)
+    leaves, form = jax.tree.flatten(tuple(common))
+    many = len(rows) + len(split)
+    of_part = lambda *given: function(*given[:many], *form.unflatten(given[many:]))
+
+    def made(*vectors: Array) -> Array:
+        parts = [(array, 0) for array in (*rows, *vectors[: len(split)])]
+        return order.join(order.parts(of_part, parts, vectors[len(split) :]))
+
+    # what the vectors are made of is not to be split over devices too
+    return _alone(made, *(everywhere(jnp.asarray(vector), order.mesh) for vector in (*split, *leaves)))
 
 
 def total(values: Array, axis: int, order: Order | None, along: str) -> Array:

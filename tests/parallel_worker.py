@@ -6,7 +6,7 @@ import re
 import resource
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -100,6 +100,158 @@ def in_order(cases: list[list[str]], seed: int = 0) -> dict[str, Any]:
     return found
 
 
+class Own(NamedTuple):
+    """Data of functions that are not of bs.apps."""
+
+    A: Any
+    b: Any
+    order: Any = None
+
+
+def own_functions(kind: str):
+    """Functions whose derivatives are JAX's own, with sums by bs.parallel.summed."""
+    import jax.numpy as jnp
+
+    import bisaddle as bs
+
+    rng, summed = np.random.default_rng(0), bs.parallel.summed
+    constants = bs.Constants(mu_g=0.2, L_g=6.0, L_yy=1.0)
+    weights, X = bs.sets.Simplex(), bs.sets.Box(-2.0, 1.0)
+    if kind == "rows":
+        A, b = rng.normal(size=(203, 5)), rng.integers(0, 2, 203).astype(float)
+
+        def row_losses(A, b, theta, x):
+            z = A @ theta  # a row that was filled up is 0, and counts nothing
+            loss = (jnp.abs(A[:, 0]) > 0) * (jnp.logaddexp(0.0, z) - jnp.exp(-x[1]) * b * z)
+            return jnp.stack([jnp.sum(loss), jnp.sum((A[:, 0] > 0) * (jnp.tanh(z) - b) ** 2)]) / 203
+
+        upper = lambda x, theta, y, data: y @ summed(row_losses, data.order, (data.A, data.b), common=(theta, 0 * x))
+        lower = lambda x, theta, data: (
+            summed(row_losses, data.order, (data.A, data.b), common=(theta, x))[0] + jnp.exp(x[0]) * jnp.sum(theta**2)
+        )
+        start = bs.Point(jnp.zeros(2), jnp.zeros(5), jnp.full(2, 0.5))
+        return bs.Problem(upper, lower, X, weights, Own(A, b), constants=constants), start
+    A, b = rng.normal(size=(6, 20, 4)), rng.normal(size=(6, 20))
+
+    def losses(A, b, theta):
+        return jnp.mean(jnp.sqrt(1 + (jnp.einsum("tnd,td->tn", A, theta) - b) ** 2), axis=1)
+
+    def worst(A, b, theta, y):
+        return jnp.sum(y * losses(A, b, theta))
+
+    def fit(A, b, theta, x):
+        return jnp.sum(losses(A, b, theta) + jnp.exp(x[0]) * jnp.sum((theta - x[1:]) ** 2, axis=1))
+
+    upper = lambda x, theta, y, data: summed(worst, data.order, (data.A, data.b), (theta, y))
+    lower = lambda x, theta, data: summed(fit, data.order, (data.A, data.b), (theta,), (x,))
+    start = bs.Point(jnp.zeros(5), jnp.zeros((6, 4)), jnp.full(6, 1 / 6))
+    return bs.Problem(upper, lower, X, weights, Own(A, b), constants=constants), start
+
+
+def own_in_order(cases: list[list[str]]) -> dict[str, Any]:
+    """As in_order, of (kind, method) with functions whose derivatives are JAX's own; and without an order."""
+    import bisaddle as bs
+
+    found: dict[str, Any] = {}
+    for kind, name in cases:
+        problem, start = own_functions(kind)
+        method = None if name == "Adaptive" else getattr(bs.methods, name).default(problem, K=100)
+        options: dict[str, Any] = {"tol": 1e-8 if method is None else None, "max_steps": 100, "every": 50}
+        meshes = [bs.parallel.mesh(kind, jax.devices()[:count]) for count in (1, 2, 4)]
+        placed = [bs.parallel.shard(problem, start, mesh, shards=4, deterministic=True) for mesh in meshes]
+        answers = [told(bs.solve(*each, method, **options)) for each in placed]
+        found[f"{kind} {name}"] = [*answers, told(bs.solve(problem, start, method, **options))]
+    return found
+
+
+def ridge_of_tasks(kind: str, tasks: int):
+    """Ridge regression of tasks, and how much of it is good for the worst one.
+
+    kind: of g, "sum" or "mean" over tasks; or "pairs", in which tasks 0 and 1, 2 and 3, ... touch where x is not 0.
+    """
+    import jax.numpy as jnp
+
+    import bisaddle as bs
+
+    rng = np.random.default_rng(1)
+    data = {"A": rng.normal(size=(tasks, 9, 3)), "b": rng.normal(size=(tasks, 9))}
+
+    def losses(theta, data):
+        fits = jnp.einsum("tnd,td->tn", data["A"], theta["slope"]) + theta["level"][:, None] - data["b"]
+        return jnp.mean(fits**2, axis=1)
+
+    def lower(x, theta, data):
+        size = jnp.sum((theta["slope"] - x["common"]) ** 2, axis=1) + theta["level"] ** 2
+        each = losses(theta, data) + jnp.exp(x["own"]) * size
+        if kind == "pairs":
+            pairs = theta["level"].reshape(-1, 2)
+            return jnp.sum(each) + jnp.sum(x["common"] ** 2) * jnp.sum((pairs[:, 0] - pairs[:, 1]) ** 2)
+        return jnp.mean(each) if kind == "mean" else jnp.sum(each)
+
+    return bs.Problem(
+        upper=lambda x, theta, y, data: y @ losses(theta, data) + 0.1 * jnp.sum(theta["level"]),
+        lower=lower,
+        x_set=bs.sets.Product({"common": bs.sets.L2Ball(1.0), "own": bs.sets.Box(-2.0, 2.0)}),
+        y_set=bs.sets.Simplex(),
+        data=data,
+    ), bs.Point(
+        {"common": jnp.zeros(3), "own": jnp.zeros(tasks)},
+        {"slope": jnp.zeros((tasks, 3)), "level": jnp.zeros(tasks)},
+        jnp.full(tasks, 1 / tasks),
+    )
+
+
+def solved_apart() -> dict[str, Any]:
+    """Solves with tasks on four devices against dense ones: the largest errors, and what was found of the tasks."""
+    import bisaddle as bs
+    from bisaddle.oracle.kernels import Kernels
+    from bisaddle.oracle.separable import Separable
+
+    found: dict[str, Any] = {}
+    cases = (("sum", 8, None), ("sum", 8, True), ("sum", 8, False), ("mean", 8, None), ("mean", 8, True))
+    few = (("sum", 2, None), ("sum", 2, True))  # x is too large to be sent along by every device
+    for kind, tasks, separable in (
+        *cases,
+        ("pairs", 4, None),
+        ("pairs", 8, None),
+        ("sum", 6, None),
+        ("sum", 6, True),
+        *few,
+    ):
+        problem, start = ridge_of_tasks(kind, tasks)
+        placed, begin = bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"), separable=separable)
+        one, many = Kernels(problem, start), Kernels(placed, begin)
+        rng, (x, theta, _) = np.random.default_rng(2), one.flat(start)
+        x, theta, right, first, v = x + 0.1, *(rng.normal(size=theta.size) for _ in range(4))
+        H, C = one.columns(x, theta)
+        g, errors = one.lower_gradient(x, theta), []
+        for begun in (None, first):
+            solved = many.solve(x, theta, right, 1e-10, start=begun, cross=True)
+            errors += [
+                solved.w - np.linalg.solve(H, right),
+                solved.cross - solved.w @ C,
+                right - H @ solved.w - solved.r,
+            ]
+        by_gradient = many.solve(x, theta, None, 1e-10)
+        errors += [by_gradient.w + np.linalg.solve(H, g), by_gradient.right + g]
+        both = many.solve(x, theta, None, 1e-10, start=first)
+        errors += [both.w + np.linalg.solve(H, g), both.right + g]
+        errors += [many.lower_gradient(x, theta) - g, many.hessian_product(x, theta, v) - H @ v]
+        errors += [many.cross_product(x, theta, v) - v @ C, many.solve(x, theta, right, enough=1e9).w]
+        if kind != "pairs":
+            errors += [a - b for a, b in zip(many.columns(x, theta, tasks), one.columns(x, theta, tasks), strict=True)]
+        few = many.solve(x, theta, right, 1e-10, limit=2)
+        alike = one.solve(x, theta, right, 1e-10, limit=2)
+        found[f"{kind} {tasks} {separable}"] = {
+            "error": max(float(np.max(np.abs(error))) for error in errors),
+            "apart": isinstance(placed.lower, Separable) and [placed.lower.mean, *placed.lower.x],
+            "after two": float(np.max(np.abs(few.w - alike.w))),
+            "products": [solved.products, one.solve(x, theta, right, 1e-10, start=first).products],
+            "least": [solved.least, *np.linalg.eigvalsh(H)[[0, -1]].tolist()],
+        }
+    return found
+
+
 def process(
     kind: str, form: str, method: str, options: dict[str, Any], slow=False, resume=False, deterministic=False, tasks=8
 ) -> dict[str, Any]:
@@ -170,6 +322,7 @@ def main() -> None:
 
         bs.parallel.initialize(*join, timeout=30)
     does = {"devices": devices, "process": process, "memory": memory, "keeping": keeping, "in_order": in_order}
+    does |= {"solved_apart": solved_apart, "own_in_order": own_in_order}
     do = does[order.pop("do")]
     found = do(**order)
     print(json.dumps(found), flush=True)

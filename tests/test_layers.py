@@ -41,7 +41,7 @@ ALLOWED = {
     "report": {"trees"},
 }
 ALLOWED["run"] = set(ALLOWED) - {"apps", "datasets"}
-ALLOWED["parallel"] = {"devices", "trees", "problem", "oracle"}
+ALLOWED["parallel"] = {"devices", "trees", "programs", "problem", "oracle"}
 # applied people's door: problems of apps, solved by a run
 ALLOWED["estimators"] = {"trees", "sets", "problem", "oracle", "certificate", "apps", "run"}
 ALLOWED["experiments"] = set(ALLOWED)

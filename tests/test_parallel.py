@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.devices import Order, content_sums, in_order, total
+from bisaddle.devices import Order, content_sums, in_order, summed, total
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.parallel.watching import Watch
 from tests.parallel_start import answer, together, worker
+from tests.parallel_worker import ridge_of_tasks
 
 
 @pytest.mark.slow
@@ -47,7 +48,8 @@ def test_no_program_gathers_an_array_of_the_data(on_four):
 def test_an_evaluation_of_adaptive_takes_few_collectives(on_four):
     for name, found in on_four.items():
         said = found["collectives"]
-        assert len(said["_lower"]) + len(said["_upper"]) <= 10, name
+        # f once; g: its gradient, a product, one with its part in x, and what is left over
+        assert len(said["_upper"]) == 1 and len(said["_lower"]) <= 4, name
         assert not any("permute" in moved or "all-to-all" in moved for each in said.values() for moved in each), name
 
 
@@ -68,6 +70,21 @@ def test_in_a_fixed_order_the_digits_do_not_depend_on_the_number_of_devices(case
     assert len(found) == len(cases)
     for name, (one, two, four) in found.items():
         assert one == two == four, name
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [["tasks", "FullyProjected"], ["rows", "Adaptive"]],
+        pytest.param([["rows", "FullyProjected"], ["tasks", "Adaptive"]], marks=pytest.mark.slow),
+    ],
+)
+def test_in_a_fixed_order_derivatives_of_own_functions_have_the_same_digits(cases):
+    found = answer(worker({"do": "own_in_order", "devices": 4, "cases": cases}))
+    assert len(found) == len(cases)
+    for name, (one, two, four, plain) in found.items():
+        assert one == two == four, name
+        np.testing.assert_allclose(one["point"], plain["point"], atol=1e-6, err_msg=name)
 
 
 def test_two_processes_of_which_one_is_slow_agree_to_the_last_digit():
@@ -157,6 +174,13 @@ def test_sums_in_order_are_sums_and_a_digest_tells_arrays_apart():
     both = [lambda v, how=how: jnp.sum(in_order(how, cubed, (values,), (), v)) for how in (order, None)]
     for derive in (jax.grad, jax.jacfwd, jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))):
         np.testing.assert_allclose(derive(both[0])(v), derive(both[1])(v), atol=1e-13)
+    # and through sums of own functions, in arrays by rows and in vectors that all of them use
+    by_rows, along, w = values.T, jnp.asarray(rng.normal(size=8)), jnp.asarray(rng.normal(size=3))
+    bent = lambda part, along, w: jnp.sum(jnp.sin(part @ w) * along**2)
+    both = [lambda w, v, how=how: summed(bent, how, (by_rows,), (v,), (w,)) for how in (order, None)]
+    for derive in (jax.grad, jax.jacfwd, jax.hessian, lambda f, i: jax.jacrev(jax.jacrev(f, i), i)):
+        for i in (0, 1):
+            np.testing.assert_allclose(derive(both[0], i)(w, along), derive(both[1], i)(w, along), atol=1e-13)
     other = drawn.copy()
     other[2, 7] = np.nextafter(other[2, 7], 1)
     assert content_sums(values) == content_sums(jax.device_put(values)) != content_sums(other)
@@ -164,54 +188,45 @@ def test_sums_in_order_are_sums_and_a_digest_tells_arrays_apart():
     assert content_sums(values.T.copy()) != content_sums(values)
 
 
-def separable_problem(mean):
-    """Ridge regression of four tasks, and how much of it is good for the worst one; by their sum, or their mean."""
-    rng = np.random.default_rng(1)
-    A, b = rng.normal(size=(4, 9, 3)), rng.normal(size=(4, 9))
-
-    def losses(theta, data):
-        return jnp.mean((jnp.einsum("tnd,td->tn", data["A"], theta) - data["b"]) ** 2, axis=1)
-
-    def lower(x, theta, data):
-        each = losses(theta, data) + jnp.exp(x["own"]) * jnp.sum((theta - x["common"]) ** 2, axis=1)
-        return jnp.mean(each) if mean else jnp.sum(each)
-
-    return bs.Problem(
-        upper=lambda x, theta, y, data: y @ losses(0.9 * theta, data),
-        lower=lower,
-        x_set=bs.sets.Product({"common": bs.sets.L2Ball(1.0), "own": bs.sets.Box(-2.0, 2.0)}),
-        y_set=bs.sets.Simplex(),
-        data={"A": A, "b": b},
-    ), bs.Point({"common": jnp.zeros(3), "own": jnp.zeros(4)}, jnp.zeros((4, 3)), jnp.full(4, 0.25))
+def test_tasks_of_each_device_solve_the_lower_level_of_all():
+    found = answer(worker({"do": "solved_apart", "devices": 4}))
+    for name, each in found.items():
+        assert each["error"] <= 1e-8, name
+        least, lowest, highest = each["least"]
+        assert lowest - 1e-9 <= least <= highest + 1e-9, name
+        many, one = each["products"]
+        if name.endswith("True"):
+            assert many <= 4, name  # no more than a task has variables
+        else:  # step by step as on one device
+            assert many == one and each["after two"] <= 1e-12, name
+    # in "pairs" of 4 a device has one task of each pair; of 8 it has both, and they are still not apart
+    apart = {name: each["apart"] for name, each in found.items()}
+    assert not any(apart[name] for name in ("pairs 4 None", "pairs 8 None", "sum 8 False"))
+    assert all(flags == ["mean" in name, False, True] for name, flags in apart.items() if flags)
+    assert sum(map(bool, apart.values())) == 8
 
 
-def test_tasks_solved_apart_solve_the_lower_level():
-    problem, start = separable_problem(mean=False)
+def test_tasks_on_one_device_are_solved_apart_if_that_is_asked_for():
+    problem, start = ridge_of_tasks("sum", 4)
     apart, begin = bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"), shards=2, separable=True)
     one, other = Kernels(problem, start), Kernels(apart, begin)
-    x, theta, y = one.flat(start)
-    rng = np.random.default_rng(2)
-    x, theta, right = x + 0.1, rng.normal(size=theta.size), rng.normal(size=theta.size)
-    H, cross = one.columns(x, theta)
-    for begin_at in (None, rng.normal(size=theta.size)):
-        found = other.solve(x, theta, right, 1e-10, start=begin_at, cross=True)
-        np.testing.assert_allclose(found.w, np.linalg.solve(H, right), atol=1e-8)
-        np.testing.assert_allclose(found.cross, found.w @ cross, atol=1e-8)
-        assert np.linalg.norm(found.r) <= 1e-10 and found.products <= 3  # no more than a task has variables
-        assert np.linalg.eigvalsh(H)[0] - 1e-9 <= found.least <= np.linalg.eigvalsh(H)[-1] + 1e-9
-    np.testing.assert_allclose(other.lower_gradient(x, theta), one.lower_gradient(x, theta), atol=1e-12)
-    np.testing.assert_allclose(other.hessian_product(x, theta, right), H @ right, atol=1e-10)
+    x, theta, _ = one.flat(start)
+    right = np.random.default_rng(2).normal(size=theta.size)
+    found = other.solve(x + 0.1, theta, right, 1e-10)
+    np.testing.assert_allclose(found.w, np.linalg.solve(one.columns(x + 0.1, theta)[0], right), atol=1e-8)
+    assert np.linalg.norm(found.r) <= 1e-10 and found.products <= 4
     first, second = bs.solve(problem, start), bs.solve(apart, begin)
     assert first.status is second.status is bs.Status.CERTIFIED
     assert abs(float(first.certificate.worst_value - second.certificate.worst_value)) <= 1e-4
 
 
 def test_tasks_that_are_not_apart_are_refused():
-    problem, start = separable_problem(mean=True)
-    with pytest.raises(ValueError, match="not a mean"):
+    problem, start = ridge_of_tasks("pairs", 4)
+    with pytest.raises(ValueError, match="are not those of all"):
         bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"), separable=True)
-    with pytest.raises(ValueError, match="filled up"):
-        bs.parallel.shard(*separable_problem(False), bs.parallel.mesh("tasks"), shards=3, separable=True)
+    problem, start = rows_problem(weighted=True)
+    with pytest.raises(ValueError, match="separable=True is for a g that is split by tasks"):
+        bs.parallel.shard(problem, start, bs.parallel.mesh("rows"), separable=True)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
 from bisaddle.devices import gathered, mesh_of
-from bisaddle.oracle import depends, large
-from bisaddle.oracle.separable import Separable, task_solves
-from bisaddle.oracle.theta_blocks import block_order, matrix_blocks, unit_rows
+from bisaddle.oracle import depends, large, separable
+from bisaddle.oracle.bends import _bends, _equations as _equations, _norms
+from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, near, on_device
 from bisaddle.sets.flat import FlatSet, flat_set
@@ -24,6 +25,8 @@ from bisaddle.trees import Shape
 Vector = np.ndarray
 # products that a solve may take, in sizes of theta
 MOST_PRODUCTS = 10
+# columns of a Hessian that are made at once, where devices have to talk for each time
+FEW_COLUMNS = 8
 # variables beyond which every copy of a vector counts
 LARGE = 2**17
 
@@ -67,6 +70,11 @@ class _Part(Functions):
     theta: Shape = eqx.field(static=True)
     y: Shape = eqx.field(static=True)
 
+    @property
+    def shared_mesh(self) -> Mesh | None:
+        """The mesh on which work may be shared as suits it; None where it has a fixed order, as on one device."""
+        return self.x.mesh if getattr(self.data, "order", None) is None else None
+
     def split(self, packed: Array, *names: str) -> list[PyTree]:
         """The packed vector as trees of the shapes of x, theta or y, by name."""
         parts, end = [], 0
@@ -98,19 +106,18 @@ class Kernels:
         data = sum(leaf.nbytes for leaf in jax.tree.leaves(self.part.data))
         self.heavy = data + (self.x.size + self.theta.size) * self.dtype.itemsize > LIGHT_BYTES
         self._upper = Program(_upper, "f and its gradients", self.part)
-        apart = isinstance(problem.lower, Separable)
         # vectors of a large theta are given one by one: packed, each would be there twice
-        self.large = self.theta.size > LARGE and not apart
-        lower = task_solves if apart else _lower_of if self.large else _lower
-        self._lower = Program(lower, "solves with the Hessian of g", self.part)
+        self.large = self.theta.size > LARGE
+        self._lower = Program(_lower_of if self.large else _lower, "solves with the Hessian of g", self.part)
         self._gradient = Program(large.gradient, "the gradient of g", self.part)
         self._product = Program(large.product, "a product with the Hessian of g", self.part)
         products = _products_of if self.large else _products
         self._products = Program(products, "products with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
+        self._own_columns = Program(separable.columns, "the Hessians of tasks", self.part)
         self._bends = Program(_bends, "how the gradients depend on theta", self.part)
         self._norms = Program(_norms, "norms of second derivatives", self.part)
-        self.blocks = matrix_blocks(self.theta, apart)
+        self.blocks = matrix_blocks(self.theta, getattr(problem.lower, "each", False))
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0
         self.identity = self.put(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)))
@@ -199,7 +206,10 @@ class Kernels:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
         rows = unit_rows(self.theta, blocks, size := theta.size // blocks)
         extra = theta.size - size if self.blocks == 1 and not self.heavy else 0  # zeros: cheaper than another program
-        found = self._columns(np.concatenate([x, theta]), np.pad(rows, ((0, extra), (0, 0))))[:size]
+        if blocks > 1 and self.part.theta.mesh is not None and isinstance(self.part.lower, separable.Separable):
+            found = self._own_columns(x, theta, rows)
+        else:
+            found = self._columns(np.concatenate([x, theta]), np.pad(rows, ((0, extra), (0, 0))))[:size]
         return found[:, : theta.size], found[:, theta.size :]
 
     def bends(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> Vector:
@@ -252,7 +262,8 @@ def power_passes(size: int) -> int:
 
 def _upper(part: _Part, packed: Array) -> Array:
     value, gradients = oracle.upper_value_and_gradients(part, *part.split(packed, "x", "theta", "y"))
-    gradients = gathered(gradients, part.x.mesh)
+    tasks = (part.theta if part.theta.size else part.y).first_axis
+    gradients = gathered(gradients, tasks, part.shared_mesh)
     joined = [shape.join(gradient) for shape, gradient in zip((part.x, part.theta, part.y), gradients, strict=True)]
     return jnp.concatenate([jnp.reshape(value, 1).astype(packed.dtype), *joined])
 
@@ -270,51 +281,59 @@ def _lower_of(
 
     The product stands in the program once, in the loop, whose first pass may be that of the residual at the start.
     """
-    size, dtype = part.theta.size, theta.dtype
+    lower = part.lower
+    if isinstance(lower, separable.Separable) and (lower.each or part.theta.mesh is not None):
+        return separable.solves(part, x, theta, start, given, numbers, inverse)
+    dtype = theta.dtype
     x, theta = part.x.traced(x), part.theta.traced(theta)
     target, relative, enough, limit, is_warm, of_gradient, with_cross = numbers
     start = jnp.where(is_warm > 0, start, 0)
-    blocks, order = inverse.shape[0], block_order(part.theta, inverse.shape[0])
-    straight = bool(np.all(order == np.arange(size)))
-
-    def preconditioned(r):
-        if not blocks:
-            return r
-        rows = (r if straight else r[order]).reshape(blocks, -1)
-        z = jnp.einsum("bj,bji->bi", rows, inverse).ravel()  # symmetric: by columns is the faster way round
-        return z if straight else jnp.zeros_like(r).at[order].set(z)
-
+    preconditioned = preconditioner(part.theta, inverse)
     gradient = lambda: part.theta.join(oracle.lower_gradient_in_domain(part, x, theta))
     right = lax.cond(of_gradient > 0, lambda: -gradient(), lambda: given)
     length = jnp.sqrt(right @ right)
     target = jnp.maximum(target, relative * length)
 
+    # by rows, g_theta_x w is added up product by product, in their collective; by itself it would take one more
+    mesh = part.shared_mesh
+    adds_up = mesh is not None and mesh.axis_names[0] == "rows" and part.x.size <= part.theta.size
+    none = jnp.zeros(part.x.size if adds_up else 0, dtype)
+
+    def product(p):
+        return part.theta.join(oracle.hessian_product(part, x, theta, part.theta.traced(p)))
+
+    def products(p):
+        cross, hessian = oracle.second_order_products(part, x, theta, part.theta.traced(p))
+        return part.theta.join(hessian), part.x.join(cross)
+
     def unfinished(carry):
-        _, r, _, _, _, count, sound = carry
+        _, r, *_, count, sound = carry
         far = (jnp.sqrt(r @ r) > target) & ((length > enough) | (is_warm > 0))
         return ((count < 0) | far) & (count < limit) & sound
 
     def one(carry):
-        w, r, p, square, least, count, _ = carry
-        Hp = part.theta.join(oracle.hessian_product(part, x, theta, part.theta.traced(p)))
+        w, r, p, cross, square, least, count, _ = carry
+        Hp, Cp = lax.cond(with_cross > 0, products, lambda p: (product(p), none), p) if adds_up else (product(p), none)
         first = count < 0  # p is the start: only the residual is wanted
         curvature = p @ Hp
         sound = first | (curvature > 0)  # or g is not convex here, or nothing is left but rounding
         step = jnp.where(first, 1, jnp.where(sound, square / jnp.where(sound & ~first, curvature, 1), 0))
-        w, r = jnp.where(first, w, w + step * p), r - step * Hp
+        w, r, cross = jnp.where(first, w, w + step * p), r - step * Hp, cross + step * Cp
         z = preconditioned(r)
         new = r @ z
         least = jnp.minimum(least, jnp.where(sound & ~first, curvature / (p @ p), jnp.inf))
-        return w, r, z + jnp.where(first, 0, new / square) * p, new, least, count + 1, sound
+        return w, r, z + jnp.where(first, 0, new / square) * p, cross, new, least, count + 1, sound
 
     z = preconditioned(right)
     begin = jnp.where(is_warm > 0, start, z)
     count = jnp.where(is_warm > 0, -1, 0)
-    carry = (start, right, begin, right @ z, jnp.full((), jnp.inf, dtype), count, jnp.asarray(True))
-    w, r, _, _, least, count, _ = lax.while_loop(unfinished, one, carry)
-    w = jnp.where(jnp.isfinite(r @ r), w, jnp.nan)  # a residual that is no number ends the loop, and is no solution
+    carry = (start, right, begin, none, right @ z, jnp.full((), jnp.inf, dtype), count, jnp.asarray(True))
+    w, r, _, cross, _, least, count, _ = lax.while_loop(unfinished, one, carry)
+    sound = jnp.isfinite(r @ r)  # a residual that is no number ends the loop, and is no solution
+    w, cross = jnp.where(sound, w, jnp.nan), jnp.where(sound, cross, jnp.nan)
     along = lambda: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(w)))
-    cross = lax.cond(with_cross > 0, along, lambda: jnp.zeros(part.x.size, dtype))
+    summed = lambda: lax.cond(limit < 0, along, lambda: cross) if adds_up else along()
+    cross = lax.cond(with_cross > 0, summed, lambda: jnp.zeros(part.x.size, dtype))
     return w, r, right, cross, jnp.stack([count.astype(dtype), least])
 
 
@@ -346,52 +365,6 @@ def _columns(part: _Part, packed: Array, units: Array) -> Array:
 
 
 def _columns_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
-    """All at once would take the memory of the data for every column."""
-    return lax.map(_column(part, packed), units)
-
-
-def _equations(part: _Part, x: PyTree, y: PyTree, w: PyTree):
-    def at(flat: Array) -> Array:
-        theta = part.theta.traced(flat)
-        f_x, f_theta, f_y = oracle.upper_gradients(part, x, theta, y)
-        cross, hessian = oracle.second_order_products(part, x, theta, w)
-        Gx = part.x.join(f_x) - part.x.join(cross)
-        return jnp.concatenate([Gx, part.theta.join(f_theta) - part.theta.join(hessian), part.y.join(f_y)])
-
-    return at
-
-
-def _bends(part: _Part, packed: Array, ends: Array) -> Array:
-    x, _, y, w = part.split(packed, "x", "theta", "y", "theta")
-    at, units = _equations(part, x, y, w), jnp.eye(ends.shape[1], dtype=ends.dtype)
-    return lax.map(lambda end: jax.vmap(lambda e: jax.jvp(at, (end,), (e,))[1])(units), ends)
-
-
-def _norms(
-    part: _Part, x: Array, theta: Array, y: Array, w: Array, first: Array, ends: Array, passes: Array
-) -> tuple[Array, Array]:
-    x, theta = part.x.traced(x), part.theta.traced(theta)
-    at = _equations(part, x, part.y.traced(y), part.theta.traced(w))
-
-    def cross(e):
-        return part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(e)))
-
-    def J(e):
-        return jnp.concatenate([jax.jvp(at, (end,), (e,))[1] for end in ends])
-
-    return _operator_norm(cross, first, passes), _operator_norm(J, first, passes)
-
-
-def _operator_norm(linear, first: Array, passes: Array) -> Array:
-    """|A|, from below, by a power iteration on A'A."""
-    _, transpose = jax.vjp(linear, first)
-
-    def unit(v):
-        length = jnp.sqrt(v @ v)
-        return v / jnp.where(length > 0, length, 1), length
-
-    def one(_, carry):
-        v, square = unit(transpose(linear(carry[0]))[0])
-        return v, jnp.sqrt(square)
-
-    return lax.fori_loop(0, passes, one, (unit(first)[0], jnp.zeros((), first.dtype)))[1]
+    """All at once would take the memory of the data for every column; on several devices a few, to send less often."""
+    few = None if part.shared_mesh is None else FEW_COLUMNS
+    return lax.map(_column(part, packed), units, batch_size=few)

@@ -1,7 +1,11 @@
 """Blocks of theta along its first axis, each with a matrix of its own in a preconditioner."""
 
+from collections.abc import Callable
+
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from bisaddle.trees import Shape
 
@@ -37,3 +41,18 @@ def block_order(theta: Shape, blocks: int) -> np.ndarray:
         return np.arange(theta.size)
     leaves = jax.tree.leaves(theta.tree(np.arange(theta.size)))
     return np.concatenate([np.asarray(leaf).reshape(blocks, -1) for leaf in leaves], axis=1).astype(int).ravel()
+
+
+def preconditioner(theta: Shape, matrices: Array) -> Callable[[Array], Array]:
+    """r -> z of flat vectors, each block by its own matrix; r itself where there is none."""
+    blocks, order = len(matrices), block_order(theta, len(matrices))
+    straight = bool(np.all(order == np.arange(theta.size)))
+
+    def preconditioned(r: Array) -> Array:
+        if not blocks:
+            return r
+        rows = (r if straight else r[order]).reshape(blocks, -1)
+        z = jnp.einsum("bj,bji->bi", rows, matrices).ravel()  # symmetric: by columns is the faster way round
+        return z if straight else jnp.zeros_like(r).at[order].set(z)
+
+    return preconditioned

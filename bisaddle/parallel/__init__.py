@@ -7,7 +7,7 @@
 Computation follows the data, and no array of the data is ever gathered. See docs/parallel.md and docs/scale.md.
 """
 
-from bisaddle.devices import Order as Order, total as total
+from bisaddle.devices import Order as Order, summed as summed, total as total
 from bisaddle.parallel.joining import initialize as initialize
 from bisaddle.parallel.keeping import restore as restore, save as save
 from bisaddle.parallel.splitting import (

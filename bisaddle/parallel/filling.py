@@ -12,11 +12,12 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from bisaddle import oracle
 from bisaddle.devices import held_here, put, replicated, whole
-from bisaddle.oracle.separable import Separable
-from bisaddle.parallel.placing import by_task, kind_of, sharded, split_axes, task_count, upwards, with_mask
+from bisaddle.oracle.kernels import Kernels
+from bisaddle.oracle.separable import Separable, both_ways
+from bisaddle.parallel.placing import filled, kind_of, sharded, split_axes, task_count, upwards, with_mask
 from bisaddle.problem import Derivatives, Point, Problem
+from bisaddle.programs import Program
 
 # ways to fill up x that are tried
 MOST_CHOICES = 64
@@ -64,7 +65,10 @@ def by_tasks(problem: Problem, start: Point, axes: list[int | None], mesh: Mesh,
     if tasks == more:
         return replace(problem, data=sharded(problem.data, axes, mesh, shards))
     data = with_mask(problem.data)
-    data = sharded(data, split_axes(data, "tasks") if data is not problem.data else axes, mesh, shards)
+    if data is not problem.data:  # it counts the tasks, which every device is to know without asking
+        data, axes = data._replace(real=filled(data.real, 0, more)), split_axes(data, "tasks")
+        axes[jax.tree.leaves(data._replace(real="here"), is_leaf=lambda leaf: leaf == "here").index("here")] = None
+    data = sharded(data, axes, mesh, shards)
     grows = lambda leaf: (tasks, more) if np.ndim(leaf) and leaf.shape[0] == tasks else (0, 0)
     x, theta, y = (tuple(map(grows, jax.tree.leaves(part))) for part in (start.x, start.theta, start.y))
     # an x for all tasks may happen to be as long as there are tasks: then f and g do not take it filled up
@@ -122,8 +126,7 @@ def check_same(problem: Problem, placed: Problem, start: Point, mesh: Mesh) -> N
     )
     for one, other in zip(before, after, strict=True):
         one, other = whole(one), whole(other)
-        rounding = float(np.sqrt(np.finfo(one.dtype).eps)) * np.max(np.abs(one), initial=0.0)
-        if not np.max(np.abs(one - other), initial=0.0) <= rounding:
+        if not _near(other, one):
             raise ValueError(
                 f"filling up the {kind} has changed f or g: a weight for each of the {kind} is needed in the data, 1 "
                 "everywhere, which becomes 0 where it is filled up, and by which f and g multiply and count; or use a "
@@ -131,39 +134,51 @@ def check_same(problem: Problem, placed: Problem, start: Point, mesh: Mesh) -> N
             )
 
 
-def apart(problem: Problem, placed: Problem, start: Point, axes: list[int | None], mesh: Mesh) -> tuple[Problem, Point]:
-    """The problem with a lower level that is solved task by task, if it can be."""
-    tasks, lower = task_count(problem.data), problem.lower
-    if lower is None or kind_of(mesh) != "tasks" or isinstance(placed.lower, Filled):
-        why = "has to be filled up" if isinstance(placed.lower, Filled) else "has none, or is split by rows"
-        raise ValueError(f"separable=True is for lower levels split evenly by tasks; this one {why}")
+def apart(problem: Problem, placed: Problem, start: Point, mesh: Mesh, each: bool) -> Problem | None:
+    """The placed problem with a lower level of whose tasks each device takes its own; None if they touch each other.
+
+    each: every task is solved for itself.
+    """
+    tasks, lower, padded = task_count(problem.data), placed.lower, task_count(placed.data)
     of_tasks = lambda leaf: np.ndim(leaf) > 0 and leaf.shape[0] == tasks
-    in_x, in_data = list(map(of_tasks, jax.tree.leaves(start.x))), tuple(axis is not None for axis in axes)
-    for choice in islice(product(*((True, False) if own else (False,) for own in in_x)), MOST_CHOICES):
-        marked = Separable(lower, in_data, tuple(choice))
-        if _solves_apart(problem, marked, start):
-            begin = jax.tree.map(lambda leaf: by_task(leaf, problem.data, mesh), start)
-            return replace(placed, lower=replace(marked, function=placed.lower)), begin
-    raise ValueError(
-        "separable=True: products with the Hessian of g, of the first half of the tasks alone, are not those of all "
-        "tasks; g must be a sum over tasks, not a mean, and theta have the tasks along its first axis"
-    )
+    if lower is None or problem.lower is None or not all(map(of_tasks, jax.tree.leaves(start.theta))):
+        return None
+    in_data = tuple(bool(any(leaf.sharding.spec)) for leaf in jax.tree.leaves(placed.data))
+    if isinstance(lower, Filled):
+        choices = [tuple(count[0] != count[1] for count in lower.counts[0])]
+    else:
+        own = map(of_tasks, jax.tree.leaves(start.x))
+        choices = list(islice(product(*((True, False) if flag else (False,) for flag in own)), MOST_CHOICES))
+    for in_x in choices:
+        marked = Separable(lower, problem.lower, problem.derivatives, in_data, in_x, padded, each=each)
+        means = _stand_apart(replace(placed, lower=marked), start, mesh)
+        if means:
+            return replace(placed, lower=replace(marked, mean=means[0]))
+    return None
 
 
-def _solves_apart(problem: Problem, marked: Separable, start: Point) -> bool:
-    """Whether the first half of the tasks have the products with the Hessian that they have among all."""
-    half = max(task_count(problem.data) // 2, 1)
-    cut = lambda tree, flags: jax.tree.map(
-        lambda leaf, flag: leaf[:half] if flag else leaf, tree, jax.tree.unflatten(jax.tree.structure(tree), flags)
-    )
-    w = jax.tree.map(lambda leaf: jnp.cos(jnp.arange(leaf.size, dtype=leaf.dtype)).reshape(leaf.shape), start.theta)
-    x, theta, w = jax.tree.map(held_here, (start.x, start.theta, w))
-    few = replace(problem, data=cut(problem.data, marked.data))
-    first = lambda tree: jax.tree.map(lambda leaf: leaf[:half], tree)
+def _stand_apart(placed: Problem, start: Point, mesh: Mesh) -> list[bool]:
+    """Whether the tasks of each device have derivatives of g as they have among all: [False]; as a mean: [True]."""
+    kernels = Kernels(placed, start)
+    drawn = np.random.default_rng(0)
+    # away from the start, where much is zero, and what lies between tasks may be
+    x, theta = (v + 0.01 * drawn.uniform(size=v.size).astype(v.dtype) for v in kernels.flat(start)[:2])
+    v = drawn.normal(size=theta.size).astype(theta.dtype)
+    signs = drawn.choice([-1.0, 1.0], size=kernels.theta.first_axis)
+    leaves = (np.broadcast_to(signs.reshape(-1, *(1,) * (len(shape) - 1)), shape) for shape in kernels.theta.shapes)
+    flips = kernels.theta.ravel(list(leaves))
     try:
-        alone = jax.jit(oracle.hessian_product)(few, cut(x, marked.x), first(theta), first(w))
+        found = Program(both_ways, "whether tasks stand apart", kernels.part)(x, theta, v, flips)
     except Exception:  # whatever a function of the user's raises on other shapes
-        return False
-    among = first(jax.jit(oracle.hessian_product)(problem, x, theta, w))
-    near = lambda a, b: bool(np.allclose(whole(a), whole(b), rtol=float(np.sqrt(np.finfo(a.dtype).eps))))
-    return all(map(near, jax.tree.leaves(alone), jax.tree.leaves(among)))
+        return []
+    alone, among, flipped = found[:3], found[3:6], found[6]
+    if not _near(flipped, flips * among[1]):
+        return []
+    if all(map(_near, alone, among)):
+        return [False]
+    return [True] if all(_near(one / mesh.size, other) for one, other in zip(alone, among, strict=True)) else []
+
+
+def _near(one: np.ndarray, other: np.ndarray) -> bool:
+    rounding = float(np.sqrt(np.finfo(one.dtype).eps)) * np.max(np.abs(other), initial=0.0)
+    return bool(np.max(np.abs(one - other), initial=0.0) <= rounding)

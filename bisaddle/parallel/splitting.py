@@ -59,7 +59,7 @@ def shard(
     *,
     shards: int | None = None,
     deterministic: bool = False,
-    separable: bool = False,
+    separable: bool | None = None,
 ) -> tuple[Problem, Point]:
     """The problem with its data over the mesh, by tasks or by rows as its axis is named, and the start.
 
@@ -68,9 +68,10 @@ def shard(
     shards: a multiple of the number of devices to fill up to, None for that number; with the same one, a run can be
     taken up on another number of devices. deterministic: sums in a fixed order, shard by shard, so that with the same
     number of shards the digits are the same on any number of devices and processes; for this, data need a field
-    `order`, as those of multitask.regression have. separable: g is a sum over tasks, of functions of the task's own
-    data and theta and of x, written for any number of tasks; then each device solves its own lower levels, and says
-    nothing to others before it is done. It is looked at once, at the start. Not for tasks that have to be filled up.
+    `order`, as those of multitask.regression have. separable: None looks whether g is a sum over tasks, or their mean,
+    of functions of the task's own data and theta and of x, written for any number of tasks; then each device takes the
+    products of its own tasks, and steps are those of one device. True demands it, and solves the lower level of every
+    task for itself, with nothing to send before it is done; steps differ then. False does not look.
     """
     kind, shards = kind_of(mesh), mesh.size if shards is None else shards
     if not isinstance(shards, int) or shards < 1 or shards % mesh.size:
@@ -82,14 +83,20 @@ def shard(
         placed = replace(given, data=sharded(given.data, axes, mesh, shards))
     else:
         placed = by_tasks(given, start, axes, mesh, shards)
-    if separable:
-        return apart(problem, placed, start, axes, mesh)
     if any(a.shape != b.shape for a, b in zip(*map(jax.tree.leaves, (problem.data, placed.data)), strict=False)):
         check_same(problem, placed, start, mesh)
-        return placed, start
-    if kind == "rows" or deterministic:  # in a fixed order, what is computed outside of the shards is so on all devices
-        return placed, start
-    return placed, jax.tree.map(lambda leaf: by_task(leaf, problem.data, mesh), start)
+    elif kind == "tasks" and not deterministic:
+        start = jax.tree.map(lambda leaf: by_task(leaf, problem.data, mesh), start)
+    # in a fixed order, what is computed outside of the shards is so on all devices
+    may = kind == "tasks" and not deterministic and separable is not False
+    found = apart(problem, placed, start, mesh, each=bool(separable)) if may else None
+    if separable and found is None:
+        raise ValueError(
+            "separable=True is for a g that is split by tasks, without a fixed order: a sum over tasks, or their mean, "
+            "each of its own data and theta, and theta with the tasks along its first axis. This one is not: the "
+            "derivatives of g from the tasks of each device alone are not those of all"
+        )
+    return placed if found is None else found, start
 
 
 def load(read: Callable[[int, int], PyTree], count: int, mesh: Mesh) -> PyTree:

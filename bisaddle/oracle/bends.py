@@ -1,0 +1,57 @@
+"""How the gradients depend on theta: programs for the error bounds of a certificate."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, PyTree
+
+from bisaddle import oracle
+
+
+def _equations(part: Any, x: PyTree, y: PyTree, w: PyTree):
+    def at(flat: Array) -> Array:
+        theta = part.theta.traced(flat)
+        f_x, f_theta, f_y = oracle.upper_gradients(part, x, theta, y)
+        cross, hessian = oracle.second_order_products(part, x, theta, w)
+        Gx = part.x.join(f_x) - part.x.join(cross)
+        return jnp.concatenate([Gx, part.theta.join(f_theta) - part.theta.join(hessian), part.y.join(f_y)])
+
+    return at
+
+
+def _bends(part: Any, packed: Array, ends: Array) -> Array:
+    x, _, y, w = part.split(packed, "x", "theta", "y", "theta")
+    at, units = _equations(part, x, y, w), jnp.eye(ends.shape[1], dtype=ends.dtype)
+    return lax.map(lambda end: jax.vmap(lambda e: jax.jvp(at, (end,), (e,))[1])(units), ends)
+
+
+def _norms(
+    part: Any, x: Array, theta: Array, y: Array, w: Array, first: Array, ends: Array, passes: Array
+) -> tuple[Array, Array]:
+    x, theta = part.x.traced(x), part.theta.traced(theta)
+    at = _equations(part, x, part.y.traced(y), part.theta.traced(w))
+
+    def cross(e):
+        return part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(e)))
+
+    def J(e):
+        return jnp.concatenate([jax.jvp(at, (end,), (e,))[1] for end in ends])
+
+    return _operator_norm(cross, first, passes), _operator_norm(J, first, passes)
+
+
+def _operator_norm(linear, first: Array, passes: Array) -> Array:
+    """|A|, from below, by a power iteration on A'A."""
+    _, transpose = jax.vjp(linear, first)
+
+    def unit(v):
+        length = jnp.sqrt(v @ v)
+        return v / jnp.where(length > 0, length, 1), length
+
+    def one(_, carry):
+        v, square = unit(transpose(linear(carry[0]))[0])
+        return v, jnp.sqrt(square)
+
+    return lax.fori_loop(0, passes, one, (unit(first)[0], jnp.zeros((), first.dtype)))[1]
