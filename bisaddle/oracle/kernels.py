@@ -192,7 +192,10 @@ class Kernels:
         return Products(float(value), *found)
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
-        """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
+        """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once.
+
+        C has no columns where there are many data: nobody asks for it there, and it would take most of the time.
+        """
         rows = unit_rows(self.theta, blocks, size := theta.size // blocks)
         extra = theta.size - size if self.blocks == 1 and not self.heavy else 0  # zeros: cheaper than another program
         found = self._columns(np.concatenate([x, theta]), np.pad(rows, ((0, extra), (0, 0))))[:size]
@@ -342,8 +345,9 @@ def _columns(part: _Part, packed: Array, units: Array) -> Array:
 
 
 def _columns_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
-    """All at once would take the memory of the data for every column."""
-    return lax.map(_column(part, packed), units)
+    """H alone; all at once would take the memory of the data for every column."""
+    column = _column(part, packed)
+    return lax.map(lambda e: column(e)[: part.theta.size], units)
 
 
 def _equations(part: _Part, x: PyTree, y: PyTree, w: PyTree):
