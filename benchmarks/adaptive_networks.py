@@ -6,8 +6,8 @@
     deep            a regression by three softplus layers, the last one in x too, worst of six groups; an l2 ball
     patches         digits by 8 filters of 3 x 3 and means of their maps, then a layer of 16, both nearly relu; a box
 
-How far a step goes was chosen on training seeds of the first two (deep ones were looked at); patches came last. Functions
-are written for NumPy and JAX alike: a dense check takes complex steps through the same formulas.
+How far a step goes was chosen on training seeds of the first two (deep ones were looked at); patches came last.
+Functions are written for NumPy and JAX alike: a dense check takes complex steps through the same formulas.
 """
 
 from collections.abc import Callable
