@@ -68,7 +68,7 @@ def test_hidden_layers_are_known_by_their_program(name):
     assert has_hidden_layer((LAYERS | OTHERS)[name], W, THETA) == (name in LAYERS)
 
 
-@pytest.mark.parametrize("kind", ["sinusoid", "deep"])
+@pytest.mark.parametrize("kind", ["sinusoid", "deep", "patches"])
 def test_the_networks_of_the_benchmark_are_networks(kind):
     problem, start, _ = adaptive_networks.make(kind, 0)
     assert Kernels(problem, start).has_hidden_layer
