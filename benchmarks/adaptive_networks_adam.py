@@ -33,7 +33,7 @@ SHARPNESS = 10.0  # of the soft maximum, in units of the largest loss
 ADAM_STEPS = 3000
 TOL, MOST_STEPS = 1e-3, 20_000
 PATIENCE = 5000  # evaluations without Adam's value
-KINDS = ("sinusoid", "digits", "deep")  # softmax heads have no closed form
+KINDS = ("sinusoid", "digits", "deep", "patches")  # softmax heads have no closed form
 
 
 class Adam(NamedTuple):
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--free", action="store_true", help="steps of networks without a limit")
     options = parser.parse_args()
     if options.free:
-        constants.LAYER_REACH = np.inf
+        constants.LAYER_REACH = constants.LAYER_GROWTH = np.inf
     first = 1000 if options.seeds == "held-out" else 0
     say = partial(print, flush=True)
     say("| " + " | ".join(HEADS) + " |\n|---" + "|---:" * (len(HEADS) - 1) + "|")

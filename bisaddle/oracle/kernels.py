@@ -203,7 +203,10 @@ class Kernels:
         return Products(float(value), *found)
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
-        """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
+        """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once.
+
+        C has no columns where there are many data: nobody asks for it there, and it would take most of the time.
+        """
         rows = unit_rows(self.theta, blocks, size := theta.size // blocks)
         extra = theta.size - size if self.blocks == 1 and not self.heavy else 0  # zeros: cheaper than another program
         if blocks > 1 and self.part.theta.mesh is not None and isinstance(self.part.lower, separable.Separable):
@@ -365,6 +368,10 @@ def _columns(part: _Part, packed: Array, units: Array) -> Array:
 
 
 def _columns_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
-    """All at once would take the memory of the data for every column; on several devices a few, to send less often."""
+    """H alone, one by one: all at once would take the memory of the data for every column.
+
+    On several devices a few together, to send less often.
+    """
+    column = _column(part, packed)
     few = None if part.shared_mesh is None else FEW_COLUMNS
-    return lax.map(_column(part, packed), units, batch_size=few)
+    return lax.map(lambda e: column(e)[: part.theta.size], units, batch_size=few)

@@ -47,7 +47,9 @@ TAU_GROWTH = 4  # after a step that met no curvature; less where it was shortene
 MOST_GROWN_TAU = 1e8  # relative to the first
 SHORT_TAU = 0.5  # the short step of Barzilai and Borwein is taken where it is below this share of the long one
 TAU_AFTER_FAILURE = 0.1  # factor after a line search without success
-LAYER_REACH = 0.03  # longest step of the weights of a network, relative to |x|: a long first one saturates its layers
+LAYER_REACH = 0.05  # longest step of the weights of a network, relative to |x|: a long first one saturates its layers
+LAYER_GROWTH = 0.01  # by which |x| grows in a step: layers that grow before they have turned are saturated for good
+GROWTH_ROUNDING = 1 - 1e-6  # of that, which a point that was put back into X may miss
 
 # --- the line search --------------------------------------------------------------------------------------------------
 HISTORY = 10  # values of f_mu, of which a step has to beat only the largest: spectral steps are not monotone

@@ -15,7 +15,8 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
             evaluate f_mu at x
         else:
             d0 <- P_X(x - tau grad f_mu) - x;     d <- d0 with its part in the face of X by L-BFGS     [coordinates.py]
-            d <- d shortened to |d| <= 0.03 |x|, if f or g has a hidden layer in x         [parts.py, oracle/depends.py]
+            d <- d shortened to |d| <= 0.05 |x| and then to |x + d| <= 1.01 |x|, if f or g has a hidden layer in x
+                                                                                       [parts.py, oracle/depends.py]
             evaluate f_mu at x + a d for a = 1 and then shorter steps until it is low enough; after three trials d <- d0
             x <- x + a d;     tau <- the step of Barzilai and Borwein
 """
@@ -33,7 +34,17 @@ import numpy as np
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Space, face_direction, far, farthest
 from bisaddle.methods.adaptive.inner import Inner, Solver, SolverState
-from bisaddle.methods.adaptive.parts import Aim, Centre, Descent, Gaps, Place, most_pairs, reach_share, shorter
+from bisaddle.methods.adaptive.parts import (
+    Aim,
+    Centre,
+    Descent,
+    Gaps,
+    Place,
+    growth_share,
+    most_pairs,
+    reach_share,
+    shorter,
+)
 from bisaddle.methods.base import EITHER, About, HostMethod, Look
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Kernels, Vector
@@ -297,11 +308,23 @@ class Search:
         descent.tau *= const.TAU_AFTER_FAILURE
 
     def _within_reach(self, d: Vector, slope: float) -> tuple[Vector, float]:
-        """d and its slope, shortened where x holds the weights of a network and would move too far."""
+        """d and its slope, shortened where x holds the weights of a network: they turn a little, and grow even less."""
         if not self.kernels.has_hidden_layer:
             return d, slope
-        share = reach_share(norm(self.space.x_of(d)), norm(self.here.x))
-        return (d, slope) if share == 1 else (share * d, share * slope)
+        space, z, size = self.space, self.here.z, norm(self.here.x)
+        share = reach_share(norm(space.x_of(d)), size)
+        d, slope = share * d, share * slope
+        back = growth_share(norm(space.x_of(z + d)), size)
+        if back == 1:
+            return d, slope
+        pulled = space.project(back * (z + d)) - z  # what turns the weights is kept
+        self.solver.cost.projections += 1
+        new = float(self.here.Gz @ pulled)
+        small = growth_share(norm(space.x_of(z + pulled)), size) >= const.GROWTH_ROUNDING  # surely if 0 is in X
+        if small and new <= -const.STEEP * norm(pulled) * self.gaps.size:
+            return pulled, new
+        rest = const.LAYER_GROWTH / const.LAYER_REACH
+        return rest * d, rest * slope
 
 
 class SearchState(NamedTuple):

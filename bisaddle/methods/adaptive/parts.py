@@ -237,3 +237,8 @@ def reach_share(step: float, x: float) -> float:
     All of it from x = 0, where weights have no scale yet; from small weights the steps grow as fast as these do.
     """
     return 1.0 if x == 0 or not step > const.LAYER_REACH * x else const.LAYER_REACH * x / step
+
+
+def growth_share(end: float, x: float) -> float:
+    """The share of the weights at the end of a step, of length end, that brings them back to what x may grow to."""
+    return 1.0 if x == 0 or not end > (1 + const.LAYER_GROWTH) * x else (1 + const.LAYER_GROWTH) * x / end
