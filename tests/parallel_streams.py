@@ -27,7 +27,7 @@ def own_rows(folder: str, process: int, processes: int) -> dict[str, np.ndarray]
 def streaming(
     folder: str, options: dict[str, Any], resume=False, sampled=False, over=True, odd: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A run over chunks of which every process has its own part. over: all devices; odd: of the last process's Chunks."""
+    """A run over chunks, each process with its own part. over: all devices; odd: choices of the last process alone."""
     import bisaddle as bs
     from bisaddle import programs
     from bisaddle.run.blocks import _block

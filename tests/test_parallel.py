@@ -2,6 +2,7 @@
 
 import atexit
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -300,7 +301,7 @@ def test_a_process_that_did_not_run_itself_does_not_give_up_others():
         clock[0] += pause or 0.0
         return pause is None
 
-    watch.over.wait = wait
+    watch.over = SimpleNamespace(wait=wait, is_set=lambda: False, set=lambda: None)  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bisaddle.parallel.watching.time.monotonic", lambda: clock[0])
         watch._look()

@@ -1,5 +1,7 @@
 """Chunks on several devices and processes: each brings its own rows, and step k is made with those of all of them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -92,7 +94,8 @@ def test_several_devices_share_each_chunk(tmp_path):
 
 
 def test_a_mesh_that_is_none_is_refused(unchecked_types):
-    chunks = bs.streams.Chunks(ARRAYS, 60, mesh="rows")
+    named: Any = "rows"
+    chunks = bs.streams.Chunks(ARRAYS, 60, mesh=named)
     with pytest.raises(ValueError, match="mesh of Chunks must have one axis"):
         bs.solve(PART, START, METHOD, data=chunks)
 

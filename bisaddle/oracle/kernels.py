@@ -97,10 +97,11 @@ class Kernels:
         self.y_set: FlatSet | None = None if problem.y_set is None else flat_set(problem.y_set, point.y)
         data = sum(leaf.nbytes for leaf in jax.tree.leaves(self.part.data))
         self.heavy = data + (self.x.size + self.theta.size) * self.dtype.itemsize > LIGHT_BYTES
-        self._upper = Program(_upper, "f and its gradients", self.part)
         apart = isinstance(problem.lower, Separable)
-        # vectors of a large theta are given one by one: packed, each would be there twice
-        self.large = self.theta.size > LARGE and not apart
+        # vectors of a large x or theta are given one by one: packed, each would be there twice
+        self.wide = self.x.size > LARGE
+        self.large = (self.wide or self.theta.size > LARGE) and not apart
+        self._upper = Program(large.upper if self.wide else _upper, "f and its gradients", self.part)
         lower = task_solves if apart else _lower_of if self.large else _lower
         self._lower = Program(lower, "solves with the Hessian of g", self.part)
         self._gradient = Program(large.gradient, "the gradient of g", self.part)
@@ -126,6 +127,9 @@ class Kernels:
         return self._upper(packed)
 
     def upper(self, x: Vector, theta: Vector, y: Vector) -> Upper:
+        if self.wide:
+            value, *gradients = self._upper(x, theta, y)
+            return Upper(float(value), *gradients)
         found = self.packed_upper(np.concatenate([x, theta, y]))
         first, second = 1 + x.size, 1 + x.size + theta.size
         return Upper(float(found[0]), found[1:first], *map(self._apart, (found[first:second], found[second:])))
@@ -194,6 +198,8 @@ class Kernels:
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once."""
         rows = unit_rows(self.theta, blocks, size := theta.size // blocks)
+        if self.large:  # H alone: the rows of C are as long as x
+            return np.stack([self._product(x, theta, row) for row in rows]), np.zeros((size, 0), self.dtype)
         extra = theta.size - size if self.blocks == 1 and not self.heavy else 0  # zeros: cheaper than another program
         found = self._columns(np.concatenate([x, theta]), np.pad(rows, ((0, extra), (0, 0))))[:size]
         return found[:, : theta.size], found[:, theta.size :]

@@ -95,7 +95,8 @@ class Watch:
                 self.named.add(i)
                 self.told(
                     f"bisaddle: process {i} of this run has given no sign of life for {TOLD * self.heartbeat:.0f} "
-                    f"seconds; it is stopped, killed or cut off, or very busy. If it stays so, process {self.process} is ended too"
+                    "seconds; it is stopped, killed or cut off, or very busy. If it stays so, process "
+                    f"{self.process} is ended too"
                 )
             if seconds > self.heartbeat and not self.over.is_set():
                 self.over.set()

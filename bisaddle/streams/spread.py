@@ -80,7 +80,8 @@ def spread(mesh: Any, rows: int, facts: dict[str, int], form: Any) -> Spread | N
     size = facts["size"]
     if size % devices[0]:
         raise ValueError(
-            f"chunks of {size} rows cannot be split over {devices[0]} devices of a process; use size={_near(size, devices[0])}"
+            f"chunks of {size} rows cannot be split over {devices[0]} devices of a process; use "
+            f"size={_near(size, devices[0])}"
         )
     return Spread(mesh, everyone, size)
 
