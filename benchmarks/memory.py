@@ -2,18 +2,20 @@
 
     python benchmarks/memory.py [--size 1000000] [--rows 400000] [--only theta]
 
-After every step, what NumPy holds (tracemalloc) and the JAX arrays that are alive; "peak" adds what a step needs while
-it runs. What is there before the solve (the problem, the start) counts only where the line says so. The high-water mark
-of the process (Linux only) tells that nothing is hidden from these: XLA's own work space, for one.
+For a large x, by how much the process grows at its highest (Linux only): NumPy, JAX's arrays and XLA's work space. For
+theta what NumPy holds (tracemalloc) and what XLA's buffer assignment says. What is there before the solve (the problem,
+the start) counts only where the line says so.
 """
 
 import argparse
+import ctypes
 import gc
 import os
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import jax
@@ -23,17 +25,8 @@ import numpy as np
 import bisaddle as bs
 from bisaddle import programs
 from bisaddle.apps import multitask
-from bisaddle.methods.base import HostMethod, Look
-from bisaddle.oracle.kernels import Kernels
 
 jax.config.update("jax_enable_x64", True)
-
-
-class Memory(NamedTuple):
-    """In bytes: held between two steps, at most, and at the peak within one; both without what was there before."""
-
-    held: float
-    peak: float
 
 
 def live() -> int:
@@ -42,29 +35,34 @@ def live() -> int:
     return sum(array.nbytes for array in jax.live_arrays())
 
 
-def measured(problem: bs.Problem, start: bs.Point, steps: int) -> Memory:
-    """Of a method's own steps: the state it keeps, the looks that a run keeps, and the work of a step."""
-    method = bs.methods.Adaptive(1e-12)
-    kernels = Kernels(problem, start)
-    _run(method, problem, kernels, start, 3)  # compiled, and what is made once is made
-    gc.collect()
-    tracemalloc.start()
-    before, on_device = tracemalloc.get_traced_memory()[0], live()
-    held = _run(method, problem, kernels, start, steps, before, on_device)
-    peak = tracemalloc.get_traced_memory()[1] - before
-    tracemalloc.stop()
-    return Memory(held, peak)
+def x_copies(problem: bs.Problem, start: bs.Point, steps: int = 15) -> tuple[float, float]:
+    """By how many copies of x the process grows at its highest, in a solve of so many steps and in certify."""
+    x = np.asarray(start.x)
+    solve = lambda: bs.solve(problem, start, tol=1e-12, max_steps=steps, progress=False)
+    found = solve().point
+    point = bs.Point(*(None if part is None else np.asarray(part) for part in (found.x, found.theta, found.y)))
+    bs.certify(problem, point)  # all is compiled
+    del found
+
+    def grown(call: Callable[[], Any]) -> float:
+        gc.collect()
+        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+        before = _status("VmRSS")
+        call()
+        return (_status("VmHWM") - before) * 2**20 / x.nbytes
+
+    return grown(solve), grown(lambda: bs.certify(problem, point))
 
 
-def _run(method: HostMethod, problem, kernels, start, steps: int, before: int = 0, on_device: int = 0) -> float:
-    best: Look | None = None
-    held = 0
-    looks = method.looks(problem, kernels, *kernels.flat(start))
-    for _, look in zip(range(steps), looks, strict=False):
-        best = look if best is None or look.gap <= best.gap else best  # as a run keeps it
-        if tracemalloc.is_tracing() and look.state is not None:  # not amidst a line search
-            held = max(held, tracemalloc.get_traced_memory()[0] - before + live() - on_device)
-    return held
+def x_alone(size: int) -> tuple[bs.Problem, bs.Point]:
+    """One function of x, quadratic but for a cosine."""
+    rng = np.random.default_rng(0)
+    data = {"c": jnp.asarray(rng.normal(size=size)), "d": jnp.asarray(rng.uniform(0.1, 1, size))}
+
+    def upper(x, theta, y, data):
+        return jnp.sum(data["d"] * jnp.square(x - data["c"])) + 0.1 * jnp.sum(jnp.cos(x))
+
+    return bs.Problem(upper, None, bs.sets.Box(-1.0, 1.0), None, data), bs.Point(x=np.zeros(size))
 
 
 def large_x(size: int, lower: bool) -> tuple[bs.Problem, bs.Point]:
@@ -177,16 +175,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", type=int, default=1_000_000, help="entries of a large x")
     parser.add_argument("--rows", type=int, default=400_000, help="rows of large data")
-    parser.add_argument("--only", choices=("theta",), help="nothing but a large theta")
+    parser.add_argument("--only", choices=("theta", "x"), help="nothing but a large theta, or x")
     options = parser.parse_args()
-    theta_copies(round(options.size**0.5))
+    if options.only != "x":
+        theta_copies(round(options.size**0.5))
+    if options.only == "theta":
+        return
+    mallopt = ctypes.CDLL("libc.so.6").mallopt
+    mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: what is freed is given back at once, so that what is resident is in use
+    kinds = ("x alone", lambda: x_alone(options.size)), ("minimax", lambda: large_x(options.size, False))
+    for kind, make in (*kinds, ("with a lower level", lambda: large_x(options.size, True))):
+        solve, certify = x_copies(*make())
+        print(
+            f"x of {options.size} entries, {kind}: {solve:.1f} copies in a solve, {certify:.1f} in certify", flush=True
+        )
     if options.only:
         return
-    for lower in (False, True):
-        memory = measured(*large_x(options.size, lower), 15)
-        copies = [part / (8 * options.size) for part in memory]
-        kind = "with a lower level" if lower else "no lower level"
-        print(f"x of {options.size} entries, {kind}: {copies[0]:.1f} copies held, {copies[1]:.1f} at the peak in NumPy")
     alive, more, size = data_copies(options.rows)
     print(f"{size:.0f} MB of data: {alive / size:.2f} copies alive, the data among them;")
     print(

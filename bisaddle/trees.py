@@ -21,6 +21,9 @@ from bisaddle.devices import everywhere, whole
 # what a person may write for a number
 Number = float | int | np.number | np.ndarray | Array
 
+# of an array from which on it pays, and a multiple of which XLA wants arrays to begin at
+LARGE_BYTES, ALIGNED = 2**20, 64
+
 
 def add_scaled(tree: PyTree, scale: Number, direction: PyTree) -> PyTree:
     """tree + scale * direction"""
@@ -83,6 +86,22 @@ def random_like(key: Array, tree: PyTree) -> PyTree:
 
 def _as(number, leaf):
     return jnp.asarray(number).astype(leaf.dtype)
+
+
+def stepped(v: np.ndarray, length: float, direction: np.ndarray) -> np.ndarray:
+    """v + length * direction, with nothing else made on the way.
+
+    A large one begins at a multiple of 64 bytes: a program on a CPU then reads it in place. NumPy's own arrays, which
+    begin at a multiple of 16, are copied for it.
+    """
+    room = None
+    if v.nbytes > LARGE_BYTES:
+        memory = np.empty(v.nbytes + ALIGNED, np.uint8)
+        first = -memory.ctypes.data % ALIGNED
+        room = memory[first : first + v.nbytes].view(v.dtype)
+    to = np.multiply(direction, v.dtype.type(length), out=room)
+    to += v
+    return to
 
 
 @jax.tree_util.register_static

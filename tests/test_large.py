@@ -6,8 +6,8 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import programs
-from bisaddle.certificate.noise import SKETCHED, sketched
 from bisaddle.oracle.kernels import Kernels
+from bisaddle.oracle.sketch import SKETCHED, sketched
 
 rng = np.random.default_rng(0)
 SIZE = 300
@@ -30,7 +30,7 @@ PROBLEM = bs.Problem(upper, lower, bs.sets.L2Ball(1.0), bs.sets.Simplex(), data=
 def as_if_large(monkeypatch):
     for module in ("oracle.kernels", "oracle.spectra", "certificate.witnesses"):
         monkeypatch.setattr(f"bisaddle.{module}.LARGE", 100)
-    monkeypatch.setattr("bisaddle.certificate.noise.SKETCHED", 64)
+    monkeypatch.setattr("bisaddle.oracle.sketch.SKETCHED", 64)
     programs.clear()
     yield
     programs.clear()

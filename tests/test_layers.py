@@ -23,7 +23,7 @@ ALLOWED = {
     "programs": {"devices"},
     "showing": set(),
     # rows in chunks: arrays only, no problem
-    "streams": {"lazy", "trees", "programs"},
+    "streams": {"lazy", "devices", "trees", "programs"},
     "sets": {"showing", "trees", "programs"},
     "problem": {"showing", "trees", "sets"},
     "oracle": {"devices", "trees", "programs", "streams", "sets", "problem"},

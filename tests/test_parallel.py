@@ -2,6 +2,7 @@
 
 import atexit
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -255,9 +256,9 @@ def test_a_first_process_that_is_not_there_is_an_error_and_not_a_long_wait():
         bs.parallel.initialize("localhost", 2, 1)
 
 
-def test_a_process_without_a_sign_of_life_is_named_once():
-    said = []
-    watch = Watch(None, process=1, processes=3, heartbeat=10, told=said.append)
+def test_a_process_without_a_sign_of_life_is_named_once_and_given_up_later():
+    said, ended = [], []
+    watch = Watch(None, process=1, processes=3, heartbeat=10, told=said.append, ended=lambda: ended.append(len(said)))
     began = watch.answered
     watch.look(began + 2)
     assert not said
@@ -266,25 +267,60 @@ def test_a_process_without_a_sign_of_life_is_named_once():
     watch.look(began + 4)
     watch.look(began + 4.1)
     assert len(said) == 1 and "process 2 of this run has given no sign of life for 3 seconds" in said[0]
-    watch.look(began + 16)
-    assert len(said) == 2 and "process 0" in said[1]
+    watch.others[2] = "over", began  # it has come to its end, and no longer counts
+    watch.look(began + 13.9)
+    assert len(said) == 2 and "process 0 of this run has given no sign" in said[1] and not ended
+    watch.look(began + 14.1)
+    watch.look(began + 14.2)
+    assert ended == [3] and "process 0 of this run is lost" in said[2] and "exit code 75" in said[2]
+
+
+def test_silence_of_another_process_is_given_up_after_the_heartbeat():
+    said, ended = [], []
+    watch = Watch(None, process=0, processes=3, heartbeat=10, told=said.append, ended=lambda: ended.append(len(said)))
+    began = watch.others[2][1]
+    watch.others[1] = "7", began + 9
+    watch.look(began + 9.9)
+    assert not ended
+    watch.look(began + 10.1)
+    assert ended and "process 2 of this run is lost" in said[-1] and "process 1" not in "".join(said)
+
+
+class Store(dict):
+    def key_value_set(self, key, value, allow_overwrite):
+        self[key] = value
+
+    def key_value_dir_get(self, prefix):
+        return list(self.items())
 
 
 def test_the_watch_ends_when_it_is_told_to():
-    class Store(dict):
-        def key_value_set(self, key, value, allow_overwrite):
-            self[key] = value
-
-        def key_value_dir_get(self, prefix):
-            return list(self.items())
-
-    store = Store()
-    watch = Watch(store, process=0, processes=2, heartbeat=1, told=lambda words: None)
+    store, beats = Store(), []
+    store.__class__ = type("Counted", (Store,), {"key_value_dir_get": lambda self, prefix: beats.append(1) or []})
+    watch = Watch(store, process=0, processes=2, heartbeat=1, told=lambda words: None, ended=lambda: None)
     watch.start()
     watch.stop()  # as at the end of Python: a thread inside JAX's client then would end the process
     atexit.unregister(watch.stop)
     assert not any(thread.is_alive() for thread in watch.threads)
-    assert int(store.get("bisaddle/alive/0", "0")) <= 2
+    assert len(beats) <= 2 and store["bisaddle/alive/0"] == "over"
+
+
+def test_a_process_that_did_not_run_itself_does_not_give_up_others():
+    """The looks come late, as where a call holds Python's lock: what was not seen meanwhile is no silence."""
+    ended, pauses = [], iter([0.05, 30.0, 0.05])
+    watch = Watch(Store(), process=0, processes=2, heartbeat=1, told=lambda words: None, ended=lambda: ended.append(1))
+    clock = [watch.answered]
+
+    def wait(seconds):
+        pause = next(pauses, None)
+        clock[0] += pause or 0.0
+        return pause is None
+
+    watch.over = SimpleNamespace(wait=wait, is_set=lambda: False, set=lambda: None)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bisaddle.parallel.watching.time.monotonic", lambda: clock[0])
+        watch._look()
+    assert watch.asleep == pytest.approx(29.9) and not ended
 
 
 def test_a_gathered_result_is_the_result():

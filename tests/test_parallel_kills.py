@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from bisaddle.parallel.watching import LOST
 from bisaddle.run import container
 from tests.parallel_start import end, free_port, together, worker
 
@@ -71,7 +72,7 @@ def test_a_run_is_taken_up_on_another_number_of_processes(kind, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_stopped_process_is_named_before_the_other_is_ended(victim, tmp_path):
+def test_a_stopped_process_is_named_and_the_other_ends_in_order(victim, tmp_path):
     path, address = tmp_path / "run", f"127.0.0.1:{free_port()}"
     run = order(path)
     run["options"]["max_steps"] = 100_000
@@ -79,9 +80,12 @@ def test_a_stopped_process_is_named_before_the_other_is_ended(victim, tmp_path):
     try:
         wait_until(path.exists)
         pair[victim].send_signal(signal.SIGSTOP)
+        clock = time.monotonic()
         _, err = pair[1 - victim].communicate(timeout=SECONDS)
-        assert pair[1 - victim].returncode
+        assert 9 < time.monotonic() - clock < 25
+        assert pair[1 - victim].returncode == LOST, err[-2000:]  # and not by an abort of JAX
         assert f"process {victim} of this run has given no sign of life for 3 seconds" in err, err[-2000:]
+        assert f"process {victim} of this run is lost, without a sign of life for 10 seconds" in err
     finally:
         end(pair)
     container.unpack(path, "checkpoint")  # of the last agreed step, and whole: its checksum is compared
@@ -109,6 +113,7 @@ def test_a_killed_process_ends_the_other_and_the_run_goes_on_bitwise(number, who
         elif pair[1 - victim].returncode:  # else it had all it needed
             words = (
                 "another process of this run has ended",
+                "of this run is lost",
                 "process 0 does not answer",
                 "distributed service",
                 "DEADLINE",

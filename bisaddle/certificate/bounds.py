@@ -99,7 +99,7 @@ def shortfall(size: int, passes: int) -> float:
 
 
 def can_have_matrices(solved: Implicit) -> bool:
-    return solved.theta.size <= DENSE_LIMIT
+    return solved.theta.size <= DENSE_LIMIT and not solved.kernels.wide  # their rows are as long as x
 
 
 def _through(J: Vector, inverse: Vector, cross: Vector, x_size: int) -> Vector:

@@ -389,8 +389,8 @@ class Certifier:
         return length(y - moved) / self.sigma, y_set.prox_error(to, moved, self.sigma) / self.sigma
 
     def _residual(self, a_set: FlatSet, x: Vector, Gx: Vector) -> tuple[float, float]:
-        to = x - self.tau * Gx
-        moved = a_set.project(to)
+        to = self.tau * Gx
+        moved = a_set.project(np.subtract(x, to, out=to))  # in place: a large x has little room
         return length(x - moved) / self.tau, a_set.project_error(to, moved) / self.tau
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bisaddle.certificate.noise import SHORT, Line, Noise, dot, lower_slopes, moved
+from bisaddle.certificate.noise import SHORT, Line, Noise, dot, lower_slopes, moved, upper_along
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Vector
 
@@ -29,7 +29,9 @@ def mismatch(solved: Implicit, line: Line, noise: Noise) -> str:
 
 def _upper_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     kernels, slack, here = solved.kernels, 8 * solved.kernels.eps, solved.upper
-    at = np.concatenate([solved.x, solved.theta, solved.y])
+    parts = solved.x, solved.theta, solved.y
+    at = parts if kernels.wide else np.concatenate(parts)
+    size = norm(at) if isinstance(at, np.ndarray) else float(np.linalg.norm([norm(part) for part in parts]))
     which = 1 if kernels.eps > 1e-10 and len(line.moves) > 1 else 0
     move = line.moves[which]
     back = _back(solved, line.direction, 2 * move)
@@ -38,13 +40,13 @@ def _upper_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     along = np.split(back, [solved.x.size, solved.x.size + solved.theta.size])
     values, slopes = [here.value], [sum(map(dot, gradients, along))]
     for i in (1, 2):
-        found = kernels.packed_upper(moved(at, i * move, back))
-        values.append(float(found[0]))
-        slopes.append(dot(found[1:], back))
+        value, slope, _ = upper_along(kernels, moved(at, i * move, back), back)
+        values.append(value)
+        slopes.append(slope)
     ways = (line.upper[which, :, 0], line.slopes[which], line.direction), (np.array(values), np.array(slopes), back)
     for seen, said, direction in ways:
         # values are off by their own rounding and by that of the places where they are taken
-        doubt = noise.value + slack * (float(np.max(np.abs(seen))) + norm(at) * length)
+        doubt = noise.value + slack * (float(np.max(np.abs(seen))) + size * length)
         slope_doubt = norm(direction) * (noise.f_x + noise.f_theta + noise.f_y + slack * length)
         if off := difference(seen, said, move, doubt, slope_doubt):
             return _words("f", "f_x, f_theta, f_y", *off)
@@ -62,7 +64,9 @@ def _back(solved: Implicit, direction: Vector, move: float) -> Vector:
         if a_set is None or "project" not in a_set.capabilities:
             parts.append(np.zeros_like(v))
         else:
-            parts.append(((a_set.project(v - v.dtype.type(move) * away) - v) / move).astype(v.dtype))
+            to = v.dtype.type(move) * away
+            to = a_set.project(np.subtract(v, to, out=to)) - v
+            parts.append((to / move).astype(v.dtype, copy=False))
     return np.concatenate([parts[1], parts[0], parts[2]])
 
 

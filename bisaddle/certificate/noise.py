@@ -3,13 +3,15 @@
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bisaddle.oracle.implicit import Implicit, norm, normal
 from bisaddle.oracle.kernels import Kernels, Products, Vector
+from bisaddle.oracle.sketch import kept, sketched
 from bisaddle.sets.flat import FlatSet
+from bisaddle.trees import stepped
 
 # lengths of the moves, relative to the size of the point. Cancellation as in (x + 1e12) - 1e12 rounds to steps that are
 # longer than a short move, and not seen by it
@@ -19,9 +21,8 @@ ORDERS, HEAVY_ORDERS = (3, 4, 5), (3, 4)
 SHRINKS = 0.5
 # what is estimated from a few differences may be this much larger
 SAFETY = 4.0
-# entries that are kept of a vector along a line: of a longer one sums of some entries each, with random signs, which
-# have the length of the vector within 1 or 2 %
-SKETCHED = 2**14
+# x, theta and y in one vector; those of a large x each by itself, for which packing takes a copy
+Packed = Vector | tuple[Vector, Vector, Vector]
 
 
 class Noise(NamedTuple):
@@ -65,22 +66,22 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
     """As many points as differences of these orders take; None: as many as rounding needs to be estimated."""
     kernels, w = solved.kernels, solved.w
     x, theta, y = solved.x, solved.theta, solved.y
-    at = np.concatenate([x, theta, y])
     direction = np.concatenate(
         [
             _into(kernels.x_set, x),
             _of_length(_length(theta), normal(theta, 4)),
             y if kernels.y_set is None else _into(kernels.y_set, y),
         ]
-    ).astype(at.dtype, copy=False)
+    ).astype(x.dtype, copy=False)
+    at: Packed = (x, theta, y) if kernels.wide else np.concatenate([x, theta, y])
 
-    def upper(packed: Vector) -> Vector:
-        found = kernels.packed_upper(packed)
-        pieces = np.split(found, np.cumsum([1, x.size, theta.size]))
-        return np.concatenate([[dot(found[1:], direction)], *map(sketched, pieces)])
+    def upper(packed: Packed) -> Vector:
+        value, slope, pieces = upper_along(kernels, packed, direction)
+        return np.concatenate([[slope], [value], *map(sketched, pieces)])
 
-    def lower(packed: Vector) -> Vector:
-        found = solved.products_of(w, packed[: x.size], packed[x.size : x.size + theta.size])
+    def lower(packed: Packed) -> Vector:
+        at_x, at_theta, _ = packed if isinstance(packed, tuple) else np.split(packed, [x.size, x.size + theta.size])
+        found = solved.products_of(w, at_x, at_theta)
         return np.concatenate([lower_slopes(found, w, direction), [found.value], *_sketched_lower(found)])
 
     moves = (SHORT,) if kernels.heavy or orders else (SHORT, LONG, LONGER)
@@ -93,6 +94,16 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
     below = sampled(lower, at, direction, (SHORT,), count)[0]
     ends = np.cumsum([1, kept(theta.size), kept(theta.size)])
     return line._replace(lower_slopes=below[:, :3], lower=below[:, 3:], lower_parts=ends)
+
+
+def upper_along(kernels: Kernels, packed: Packed, direction: Vector) -> tuple[float, float, list[Vector]]:
+    """f, how steep it is along the direction, and its gradients in x, theta and y."""
+    ends = np.cumsum([kernels.x.size, kernels.theta.size])
+    if isinstance(packed, tuple):
+        value, *pieces = kernels.upper(*packed)
+        return value, sum(map(dot, pieces, np.split(direction, ends))), pieces
+    found = kernels.packed_upper(packed)
+    return float(found[0]), dot(found[1:], direction), np.split(found[1:], ends)
 
 
 def lower_slopes(found: Products, w: Vector, direction: Vector) -> list[float]:
@@ -108,21 +119,6 @@ def _sketched_lower(found: Products) -> list[Vector]:
 
 def dot(a: Vector, b: Vector) -> float:
     return float(a.astype(np.float64, copy=False) @ b.astype(np.float64, copy=False))
-
-
-def kept(size: int) -> int:
-    return min(size, SKETCHED)
-
-
-def sketched(v: Vector) -> Vector:
-    """A linear map of v that keeps its length; v itself if it is short."""
-    if v.size <= SKETCHED:
-        return v.astype(np.float64, copy=False)
-    rng, sums = np.random.default_rng(5), np.zeros(SKETCHED, np.longdouble)  # so that the sums round less than v does
-    for start in range(0, v.size, SKETCHED):
-        part = v[start : start + SKETCHED]
-        sums[: part.size] += part * rng.choice(np.array([-1, 1], np.int8), part.size)
-    return sums.astype(np.float64)
 
 
 def orders_for(kernels: Kernels) -> tuple[int, ...]:
@@ -143,18 +139,19 @@ def rounding_noise(solved: Implicit, line: Line) -> Noise:
 
 
 def sampled(
-    function: Callable[[Vector], Vector], at: Vector, direction: Vector, moves: tuple[float, ...], count: int
+    function: Callable[[Any], Vector], at: Packed, direction: Vector, moves: tuple[float, ...], count: int
 ) -> Vector:
     """[move, i]: function(at + i move direction), for so many i."""
     first = function(at)
     return np.stack([[first, *(function(moved(at, i * move, direction)) for i in range(1, count))] for move in moves])
 
 
-def moved(at: Vector, length: float, direction: Vector) -> Vector:
-    """at + length * direction, with nothing else made on the way"""
-    to = np.multiply(direction, at.dtype.type(length))
-    to += at
-    return to
+def moved(at: Any, length: float, direction: Vector) -> Any:
+    """at + length * direction; part by part, if it comes in parts."""
+    if isinstance(at, tuple):
+        parts = np.split(direction, np.cumsum([part.size for part in at])[:-1])
+        return tuple(moved(part, length, along) for part, along in zip(at, parts, strict=True))
+    return stepped(at, length, direction)
 
 
 def jitter(rows: Vector, orders: tuple[int, ...]) -> Vector:
@@ -189,13 +186,19 @@ def _into(a_set: FlatSet, v: Vector) -> Vector:
     if len(a_set.blocks) > 1:
         return np.concatenate([_into(block, v[place]) for block, place in a_set.blocks])
     reach = v.dtype.type(_length(v))
-    noise = (normal(v, seed) for seed in range(3))
-    if "project" in a_set.capabilities:
-        points = [a_set.project(v + reach * direction) for direction in noise]
-    else:
-        points = [a_set.lmo(direction) for direction in noise]
-    away = np.mean(points, axis=0) - v
-    return away * min(1.0, reach / max(norm(away), np.finfo(v.dtype).tiny))
+    away = np.zeros_like(v)
+    for seed in range(3):  # the mean of three points, one at a time
+        noise = normal(v, seed)
+        if "project" in a_set.capabilities:
+            noise *= reach
+            noise += v
+            away += a_set.project(noise)
+        else:
+            away += a_set.lmo(noise)
+    away /= 3
+    away -= v
+    away *= min(1.0, reach / max(norm(away), np.finfo(v.dtype).tiny))
+    return away
 
 
 def _length(v: Vector) -> float:

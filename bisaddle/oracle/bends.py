@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 from bisaddle import oracle
 
 
-def _equations(part: Any, x: PyTree, y: PyTree, w: PyTree):
+def equations(part: Any, x: PyTree, y: PyTree, w: PyTree):
     def at(flat: Array) -> Array:
         theta = part.theta.traced(flat)
         f_x, f_theta, f_y = oracle.upper_gradients(part, x, theta, y)
@@ -21,17 +21,17 @@ def _equations(part: Any, x: PyTree, y: PyTree, w: PyTree):
     return at
 
 
-def _bends(part: Any, packed: Array, ends: Array) -> Array:
+def bends(part: Any, packed: Array, ends: Array) -> Array:
     x, _, y, w = part.split(packed, "x", "theta", "y", "theta")
-    at, units = _equations(part, x, y, w), jnp.eye(ends.shape[1], dtype=ends.dtype)
+    at, units = equations(part, x, y, w), jnp.eye(ends.shape[1], dtype=ends.dtype)
     return lax.map(lambda end: jax.vmap(lambda e: jax.jvp(at, (end,), (e,))[1])(units), ends)
 
 
-def _norms(
+def norms(
     part: Any, x: Array, theta: Array, y: Array, w: Array, first: Array, ends: Array, passes: Array
 ) -> tuple[Array, Array]:
     x, theta = part.x.traced(x), part.theta.traced(theta)
-    at = _equations(part, x, part.y.traced(y), part.theta.traced(w))
+    at = equations(part, x, part.y.traced(y), part.theta.traced(w))
 
     def cross(e):
         return part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(e)))

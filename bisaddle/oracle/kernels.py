@@ -13,9 +13,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
-from bisaddle.devices import gathered, mesh_of
-from bisaddle.oracle import depends, large, separable
-from bisaddle.oracle.bends import _bends, _equations as _equations, _norms
+from bisaddle.devices import mesh_of
+from bisaddle.oracle import bends, depends, large, separable
 from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, near, on_device
@@ -105,9 +104,10 @@ class Kernels:
         self.y_set: FlatSet | None = None if problem.y_set is None else flat_set(problem.y_set, point.y)
         data = sum(leaf.nbytes for leaf in jax.tree.leaves(self.part.data))
         self.heavy = data + (self.x.size + self.theta.size) * self.dtype.itemsize > LIGHT_BYTES
-        self._upper = Program(_upper, "f and its gradients", self.part)
-        # vectors of a large theta are given one by one: packed, each would be there twice
-        self.large = self.theta.size > LARGE
+        # vectors of a large x or theta are given one by one: packed, each would be there twice
+        self.wide = self.x.size > LARGE
+        self.large = self.wide or self.theta.size > LARGE
+        self._upper = Program(large.upper if self.wide else _upper, "f and its gradients", self.part)
         self._lower = Program(_lower_of if self.large else _lower, "solves with the Hessian of g", self.part)
         self._gradient = Program(large.gradient, "the gradient of g", self.part)
         self._product = Program(large.product, "a product with the Hessian of g", self.part)
@@ -115,8 +115,8 @@ class Kernels:
         self._products = Program(products, "products with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
         self._own_columns = Program(separable.columns, "the Hessians of tasks", self.part)
-        self._bends = Program(_bends, "how the gradients depend on theta", self.part)
-        self._norms = Program(_norms, "norms of second derivatives", self.part)
+        self._bends = Program(bends.bends, "how the gradients depend on theta", self.part)
+        self._norms = Program(bends.norms, "norms of second derivatives", self.part)
         self.blocks = matrix_blocks(self.theta, getattr(problem.lower, "each", False))
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0
@@ -137,6 +137,9 @@ class Kernels:
         return self._upper(packed)
 
     def upper(self, x: Vector, theta: Vector, y: Vector) -> Upper:
+        if self.wide:
+            value, *gradients = self._upper(x, theta, y)
+            return Upper(float(value), *gradients)
         found = self.packed_upper(np.concatenate([x, theta, y]))
         first, second = 1 + x.size, 1 + x.size + theta.size
         return Upper(float(found[0]), found[1:first], *map(self._apart, (found[first:second], found[second:])))
@@ -211,6 +214,8 @@ class Kernels:
         extra = theta.size - size if self.blocks == 1 and not self.heavy else 0  # zeros: cheaper than another program
         if blocks > 1 and self.part.theta.mesh is not None and isinstance(self.part.lower, separable.Separable):
             found = self._own_columns(x, theta, rows)
+        elif self.large:
+            found = np.stack([self._product(x, theta, row) for row in rows])
         else:
             found = self._columns(np.concatenate([x, theta]), np.pad(rows, ((0, extra), (0, 0))))[:size]
         return found[:, : theta.size], found[:, theta.size :]
@@ -264,11 +269,9 @@ def power_passes(size: int) -> int:
 
 
 def _upper(part: _Part, packed: Array) -> Array:
-    value, gradients = oracle.upper_value_and_gradients(part, *part.split(packed, "x", "theta", "y"))
-    tasks = (part.theta if part.theta.size else part.y).first_axis
-    gradients = gathered(gradients, tasks, part.shared_mesh)
-    joined = [shape.join(gradient) for shape, gradient in zip((part.x, part.theta, part.y), gradients, strict=True)]
-    return jnp.concatenate([jnp.reshape(value, 1).astype(packed.dtype), *joined])
+    x, theta = part.x.size, part.theta.size
+    value, *gradients = large.upper(part, packed[:x], packed[x : x + theta], packed[x + theta :])
+    return jnp.concatenate([jnp.reshape(value, 1), *gradients])
 
 
 def _lower(part: _Part, packed: Array, inverse: Array) -> Array:

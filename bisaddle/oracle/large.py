@@ -1,10 +1,22 @@
-"""Programs for a large theta: nothing is packed, and nothing computed besides. Every copy and every pass counts."""
+"""Programs for a large x or theta: nothing is packed, nothing computed besides. Every copy and every pass counts."""
 
 from typing import Any
 
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from bisaddle import oracle
+from bisaddle.devices import gathered
+
+
+def upper(part: Any, x: Array, theta: Array, y: Array) -> tuple[Array, ...]:
+    """f and its gradients, each by itself."""
+    at = part.x.traced(x), part.theta.traced(theta), part.y.traced(y)
+    value, gradients = oracle.upper_value_and_gradients(part, *at)
+    tasks = (part.theta if part.theta.size else part.y).first_axis
+    gradients = gathered(gradients, tasks, part.shared_mesh)
+    joined = [shape.join(gradient) for shape, gradient in zip((part.x, part.theta, part.y), gradients, strict=True)]
+    return jnp.reshape(value, ()).astype(x.dtype), *joined
 
 
 def gradient(part: Any, x: Array, theta: Array) -> Array:

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle import oracle
-from bisaddle.oracle import kernels as compiled
+from bisaddle.oracle import bends, kernels as compiled
 from bisaddle.oracle.kernels import Kernels, Products, Solve, Vector, power_passes
 from bisaddle.oracle.theta_blocks import unit_rows
 from bisaddle.problem import Point, Problem
@@ -59,7 +59,7 @@ class StreamedKernels(Kernels):
 
     def bends(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> Vector:
         packed = np.concatenate([x, theta, y, w])
-        return self._mean(compiled._bends, "how the gradients depend on theta", packed, ends)
+        return self._mean(bends.bends, "how the gradients depend on theta", packed, ends)
 
     def norms(
         self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector, passes: int | None = None
@@ -135,7 +135,7 @@ def _columns(part: Any, packed: Array, units: Array) -> Array:
 def _linear_maps(part: Any, packed: Array, ends: Array) -> tuple[Callable, Callable]:
     """e -> g_theta_x e, and e -> J e at every end."""
     x, theta, y, w = part.split(packed, "x", "theta", "y", "theta")
-    at = compiled._equations(part, x, y, w)
+    at = bends.equations(part, x, y, w)
     cross = lambda e: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(e)))
     return cross, lambda e: jnp.concatenate([jax.jvp(at, (end,), (e,))[1] for end in ends])
 

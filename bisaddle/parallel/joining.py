@@ -5,7 +5,7 @@ import time
 
 import jax
 
-from bisaddle.parallel.watching import watch
+from bisaddle.parallel.watching import LATER, watch
 
 # seconds without a sign of life after which a process is given up, and to wait for all of them at the start
 HEARTBEAT = 10
@@ -24,7 +24,7 @@ def initialize(
 
     address: host:port of process 0; processes: how many; process: which one this is. None: as Slurm, Open MPI,
     Kubernetes or a cloud's TPU says. heartbeat: seconds after which a process that gives no sign of life is given up,
-    and all others end with an error; they say on stderr which one it was. timeout: seconds to wait for all of them.
+    and all others end, with words on stderr that name it and exit code 75. timeout: seconds to wait for all of them.
     """
     for name, value in (("heartbeat", heartbeat), ("timeout", timeout)):
         if not isinstance(value, int) or value < 1:
@@ -36,7 +36,7 @@ def initialize(
         processes,
         process,
         initialization_timeout=timeout,
-        heartbeat_timeout_seconds=heartbeat,
+        heartbeat_timeout_seconds=LATER * heartbeat,
         shutdown_timeout_seconds=heartbeat,
     )
     watch(heartbeat)

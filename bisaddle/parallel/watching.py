@@ -1,29 +1,47 @@
-"""Which of several processes gives no sign of life: JAX then ends the others, with words that are hard to read."""
+"""Which of several processes gives no sign of life, and an end of this one before JAX aborts it without such words."""
 
 import atexit
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-# of the seconds after which JAX gives a process up: between two signs of life, and without one before it is told, which
-# is less than half, since JAX may have heard of it last that long before
+# of the seconds after which a process is given up: between two signs of life, and without one before it is told
 BEATS, TOLD = 0.05, 0.3
+# the same for JAX's own heartbeats, whose answer is an abort: it may have heard of a process last half of that before,
+# and comes second even then
+LATER = 3
+# the exit code where another process was given up, "temporary failure" in sysexits.h, and seconds for the last output
+LOST, FLUSHING = 75, 2
+# what a process that ends leaves in the place of its count
+OVER = "over"
 
 
 class Watch:
     """Each process counts up a number of its own in JAX's key-value store, and looks at those of the others.
 
-    told: where words go. It runs in threads that are stopped before the process ends, and only ever writes: what has to
-    be done, JAX does. Without a sign of life from the store itself, it is process 0 that is lost, which has it.
+    told: where words go; ended: what ends this process, for no exception reaches one that waits for another inside a
+    program. It runs in threads that are stopped before the process ends. Without a sign of life from the store itself,
+    it is process 0 that is lost, which has it.
     """
 
-    def __init__(self, client: Any, process: int, processes: int, heartbeat: int, told: Callable[[str], Any]):
-        self.client, self.process, self.heartbeat, self.told = client, process, heartbeat, told
+    def __init__(
+        self,
+        client: Any,
+        process: int,
+        processes: int,
+        heartbeat: int,
+        told: Callable[[str], Any],
+        ended: Callable[[], Any],
+    ):
+        self.client, self.process, self.heartbeat, self.told, self.ended = client, process, heartbeat, told, ended
         now = time.monotonic()
         self.others = {i: ("", now) for i in range(processes) if i != process}
         self.answered, self.over, self.named = now, threading.Event(), set[int]()
+        self.asleep = 0.0  # seconds in which this process did not run itself, and could not see the others do
         works = (self._beat, self._look)
         self.threads = [threading.Thread(target=work, daemon=True, name="bisaddle-watch") for work in works]
 
@@ -34,9 +52,13 @@ class Watch:
         atexit.register(self.stop)
 
     def stop(self) -> None:
+        broken = self.over.is_set()
         self.over.set()
         for thread in self.threads:
             thread.join(self.heartbeat)
+        if not broken and not any(thread.is_alive() for thread in self.threads):  # else the store does not answer
+            with suppress(Exception):
+                self.client.key_value_set(f"bisaddle/alive/{self.process}", OVER, allow_overwrite=True)
 
     def _beat(self) -> None:
         count = 0
@@ -47,26 +69,43 @@ class Watch:
                 for key, value in self.client.key_value_dir_get("bisaddle/alive/"):
                     i = int(key.rsplit("/", 1)[1])
                     if i in self.others and self.others[i][0] != value:
-                        self.others[i] = value, time.monotonic()
-                self.answered = time.monotonic()
+                        self.others[i] = value, time.monotonic() - self.asleep
+                self.answered = time.monotonic() - self.asleep
         except Exception:  # the run is over, here or at process 0: where it is not, JAX says so
             self.over.set()
 
     def _look(self) -> None:
+        last = time.monotonic()
         while not self.over.wait(BEATS * self.heartbeat):
-            self.look(time.monotonic())
+            now = time.monotonic()
+            self.asleep += max(now - last - 2 * BEATS * self.heartbeat, 0.0)
+            last = now
+            self.look(now - self.asleep)
 
     def look(self, now: float) -> None:
-        """Say of every process once that it is silent; of process 0 alone, if it does not answer at all."""
-        silent = lambda since: now - since > TOLD * self.heartbeat
-        lost = [0] if silent(self.answered) else [i for i, (_, since) in self.others.items() if silent(since)]
-        for i in set(lost) - self.named - {self.process}:
-            self.named.add(i)
-            self.told(
-                f"bisaddle: process {i} of this run has given no sign of life for {TOLD * self.heartbeat:.0f} seconds; "
-                f"it is stopped, killed or cut off, or very busy. If it stays so, process {self.process} is ended too: "
-                "start all of them again, with bs.resume if there is a checkpoint"
-            )
+        """Say of every process once that it is silent; of process 0 alone, if it does not answer at all.
+
+        One that stays so for all of the heartbeat is given up, and this one ended.
+        """
+        silent = {i: now - since for i, (count, since) in self.others.items() if count != OVER}
+        if now - self.answered > TOLD * self.heartbeat and self.process:
+            silent = {0: now - self.answered}
+        for i, seconds in silent.items():
+            if seconds > TOLD * self.heartbeat and i not in self.named:
+                self.named.add(i)
+                self.told(
+                    f"bisaddle: process {i} of this run has given no sign of life for {TOLD * self.heartbeat:.0f} "
+                    "seconds; it is stopped, killed or cut off, or very busy. If it stays so, process "
+                    f"{self.process} is ended too"
+                )
+            if seconds > self.heartbeat and not self.over.is_set():
+                self.over.set()
+                self.told(
+                    f"bisaddle: process {i} of this run is lost, without a sign of life for {self.heartbeat} seconds; "
+                    f"process {self.process} ends with exit code {LOST}. Start all of them again, with bs.resume if "
+                    "there is a checkpoint; parallel.initialize(heartbeat=) waits longer"
+                )
+                self.ended()
 
 
 def watch(heartbeat: int) -> None:
@@ -77,4 +116,13 @@ def watch(heartbeat: int) -> None:
     client, process, processes = (getattr(state, name, None) for name in ("client", "process_id", "num_processes"))
     if client is None or process is None or not processes or processes < 2 or not hasattr(client, "key_value_dir_get"):
         return
-    Watch(client, process, processes, heartbeat, lambda words: print(words, file=sys.stderr, flush=True)).start()
+    told = lambda words: os.write(2, f"{words}\n".encode())  # not by sys.stderr, which another thread may hold
+    Watch(client, process, processes, heartbeat, told, end).start()
+
+
+def end() -> None:
+    """End this process at once, but for what it has printed: exits in order would wait for the lost process too."""
+    flush = threading.Thread(target=lambda: (sys.stdout.flush(), sys.stderr.flush()), daemon=True)
+    flush.start()
+    flush.join(FLUSHING)
+    os._exit(LOST)

@@ -318,6 +318,9 @@ class HostRun(Run):
         self.best, self.idle = self.look._replace(x_gap=np.inf), 0
 
     def finish(self) -> None:
+        self.looks = iter(())  # nor the state behind them: a certificate of a large x needs its memory
+        self.look, self.best = self.look._replace(state=None), self.best._replace(state=None)
+        self.tried = None
         known = set(self.history.certified.rows()[:, K])
         # a run that did not succeed also shows the place that seemed best
         better = self.status is not Status.CERTIFIED and self.best.gap < 0.9 * self.look.gap

@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import jax
-
 from bisaddle.methods.base import HostMethod, Method, public_methods
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.streamed import StreamedKernels
@@ -28,8 +26,6 @@ def streamed(problem: Problem, method: Method | None, data: Any) -> tuple[Proble
         )
     require_problem(problem)
     _require_streaming(method)
-    if jax.process_count() > 1:
-        raise ValueError("data=chunks is for one process; give several a sharded problem.data, or least squares a Gram")
     chunks = data.beside(problem.data)
     return replace(problem, data=chunks.data(0)), chunks
 

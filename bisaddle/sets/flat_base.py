@@ -13,6 +13,8 @@ from bisaddle.trees import Number
 Linear = Callable[[np.ndarray], np.ndarray]
 # lengths whose squares, and the sums of these, neither overflow nor lose digits
 _SMALL, _LARGE = 1e-130, 1e130
+# entries beyond which a copy of a vector is too much
+MANY = 2**17
 
 
 class Face(NamedTuple):
@@ -118,8 +120,11 @@ def scaled_length(v: np.ndarray) -> tuple[float, float]:
     """(divisor, |v / divisor|), the divisor 1 unless squares of v would overflow or vanish."""
     if not v.size:
         return 1.0, 0.0
-    sizes = np.abs(v)
-    largest = float(sizes[sizes.argmax()])  # the first NaN, if there is one; argmax is several times as fast as max
+    if v.size > MANY:
+        largest = max(float(v.max()), -float(v.min()))
+    else:
+        sizes = np.abs(v)
+        largest = float(sizes[sizes.argmax()])  # the first NaN, if there is one; argmax is several times as fast as max
     if _SMALL < largest < _LARGE and v.dtype == np.float64:
         return 1.0, math.sqrt(v.dot(v))
     if largest == 0 or not largest < math.inf:

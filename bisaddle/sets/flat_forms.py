@@ -1,6 +1,7 @@
 """The simplex, the norm balls and the box over flat float64 vectors, in NumPy: nothing is compiled."""
 
 import math
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -277,7 +278,9 @@ class BoxForm(FlatSet):
     def __init__(self, of: Box | LinfBall, shape: tuple[int, ...], dtype: np.dtype):
         super().__init__(of, prod(shape))
         lower, upper = (of.lower, of.upper) if isinstance(of, Box) else (-np.asarray(of.radius), of.radius)
-        entries = lambda bound: np.broadcast_to(np.asarray(bound, dtype), shape).reshape(-1).astype(np.float64)
+        # one number for all entries stays one
+        alike = lambda bound: shape if np.ndim(bound) else (1,)
+        entries = lambda bound: np.broadcast_to(np.asarray(bound, dtype), alike(bound)).reshape(-1).astype(np.float64)
         self.lower, self.upper = entries(lower), entries(upper)
 
     def project(self, v: np.ndarray) -> np.ndarray:
@@ -292,11 +295,21 @@ class BoxForm(FlatSet):
 
     def face(self, v: np.ndarray) -> Face:
         # 1 inside, 0 outside, at a tie the half of both sides, as JAX has it
-        weights = 0.25 * (1 + np.sign(v - self.lower)) * (1 + np.sign(self.upper - v))
+        weights, above = v - self.lower, self.upper - v
+        for side in (weights, above):  # in place: a large v has little room
+            np.sign(side, out=side)
+            side += 1
+        weights *= above
+        weights *= 0.25
+        del side, above
         return Face(self.project(v), lambda rows: rows * weights)
 
     def diameter(self) -> float:
-        return length(self.upper - self.lower)
+        return self._diameter
+
+    @cached_property
+    def _diameter(self) -> float:
+        return length(np.broadcast_to(self.upper - self.lower, self.size).copy())
 
     def project_error(self, v: np.ndarray, p: np.ndarray) -> float:
         return 0.0

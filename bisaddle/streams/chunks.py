@@ -7,10 +7,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from bisaddle.programs import on_device
 from bisaddle.streams.sources import ahead, reader, rows_of, taken, whole
+from bisaddle.streams.spread import LASTS, spread
 
 WEIGHTS = "weights"
 
@@ -28,6 +30,9 @@ class Chunks:
     seed     of the order of chunks, another one in every epoch; shuffle=False: as they lie
     last     what becomes of a last chunk that is shorter: "drop" leaves its rows out, of the certificate too; "pad"
              adds rows of zeros, and every chunk, a dict, gets weights[i] = 1 for a true row and 0 for an added one
+    mesh     bs.parallel.mesh("rows"): each chunk is split over its devices. None: one device; with several processes
+             all devices of all of them. There each process gives Chunks of its own rows, and step k is made with the
+             chunks of all of them side by side
 
     What step k is made with depends on k alone, so that a run can be taken up again amidst an epoch.
     """
@@ -42,12 +47,14 @@ class Chunks:
         seed: int = 0,
         shuffle: bool = True,
         last: str | None = None,
+        mesh: Mesh | None = None,
     ):
+        self.mesh, self.spread = mesh, None
         self.steps, self.seed, self.shuffle, self.last = whole("steps", steps), whole("seed", seed, 0), shuffle, last
         self.form: tuple | None = None
         self.fixed: dict | None = None
         self.thread = reader()
-        if last not in (None, "drop", "pad"):
+        if last not in LASTS:
             raise ValueError(f'last must be None, "drop" or "pad", given {last!r}')
         if callable(source):
             if count is None:
@@ -86,26 +93,33 @@ class Chunks:
         return chunk
 
     def beside(self, fixed: PyTree) -> "Chunks":
-        """The same chunks, and beside them what is not streamed: a dict, to which each chunk, a dict too, is added."""
+        """The same chunks, and beside them what is not streamed: a dict, to which each chunk, a dict too, is added.
+
+        With several processes every one has to call it: they agree on the chunks here.
+        """
+        facts = {name: int(getattr(self, name)) for name in ("count", "size", "steps", "seed", "shuffle")}
+        made = copy(self)
+        made.spread = spread(self.mesh, self.rows, facts | {"last": LASTS.index(self.last)}, self.form)
         if fixed is None:
-            return self
+            return made
         chunk = self[0]
         if not isinstance(fixed, dict) or not isinstance(chunk, dict) or set(fixed) & set(chunk):
             raise ValueError(
                 "with data=chunks, problem.data must be None, or a dict of what is not streamed, with other names than "
                 f"in the chunks, given {_names(fixed)} beside {_names(chunk)}"
             )
-        made = copy(self)
-        made.fixed = on_device(fixed)
+        made.fixed = on_device(fixed) if made.spread is None else made.spread.everywhere(fixed)
         return made
 
     def data(self, i: int) -> PyTree:
-        """Chunk i on the device, with what is beside it."""
-        chunk = on_device(self[i])
+        """Chunk i on the device, or on all of them, with what is beside it."""
+        chunk = on_device(self[i]) if self.spread is None else self.spread.put(self[i])
         return chunk if self.fixed is None else self.fixed | chunk
 
     def share(self, i: int) -> float:
         """Of the rows, those that chunk i has."""
+        if self.spread is not None:
+            return self.spread.share(i)
         return min(self.size, self.rows - i * self.size) / self.rows
 
     def epochs(self, number: int) -> int:
@@ -125,7 +139,9 @@ class Chunks:
         """What a checkpoint remembers of them."""
         order = f"in an order by seed {self.seed}" if self.shuffle else "in their order"
         short = {"drop": f", {self.dropped} rows left out", "pad": ", the last one padded", None: ""}[self.last]
-        return f"{self.rows} rows in {self.count} chunks of {self.size} {order}, {self.steps} steps each{short}"
+        rows = [self.rows] if self.spread is None else self.spread.rows
+        each = f"{self.count} chunks of {len(rows) * self.size} {order}, {self.steps} steps each{short}"
+        return f"{sum(rows)} rows in {each}"
 
     def __repr__(self) -> str:
         return f"Chunks({self.words()})"

@@ -8,6 +8,7 @@ import numpy as np
 
 from bisaddle.programs import one_blas_thread
 from bisaddle.streams.sources import ahead, reader, whole
+from bisaddle.streams.spread import gathered
 
 
 class Gram:
@@ -66,12 +67,6 @@ class Gram:
         """The rows of all processes, the same in each, bit by bit; every process has to call it."""
         if jax.process_count() == 1:
             return self
-        from jax.experimental.multihost_utils import process_allgather
-
-        def gathered(array: np.ndarray) -> np.ndarray:
-            bits = process_allgather(np.ascontiguousarray(array).view(np.uint32))  # float64, whatever jax is set to
-            return np.asarray(bits).view(np.float64)
-
         sizes = gathered(np.array([self.width, self.tasks, self.folds], float))
         if np.ptp(sizes, axis=0).any():
             raise ValueError(f"every process needs the same columns, tasks and folds, given {sizes.tolist()}")

@@ -82,6 +82,7 @@ LINEAR_ROUNDING = 1e3  # in units of rounding, a change of f_y that is none: f i
 RECALLED = 10  # evaluations from which the next solve extrapolates
 RECALLED_ENTRIES = 2**22  # in all of them, 32 MB; beyond a third of it, a solve begins where the last one ended
 RECALLED_INPUTS = 2**20  # in their x and y, 8 MB: two do for a large x
+PIECE = 2**17  # entries of vectors beyond which they are subtracted piece by piece
 RECALL_ROUNDING = 1e4  # in units of rounding, added to normal equations that may be singular
 FREE_PRODUCTS = 2  # that a solve takes even with the best preconditioner
 

@@ -5,7 +5,7 @@ Where a block of x projects, its coordinates are x itself; else they are the wei
 
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -20,8 +20,8 @@ from bisaddle.sets.flat import FULL, FlatSet, flat_set, joined_faces
 from bisaddle.sets.flat_base import Face
 from bisaddle.sets.flat_compiled import CompiledForm
 
-# differences of z and of the gradient in z along a step
-Pair = tuple[Vector, Vector]
+# differences of z and of the gradient in z along a step; for a large x as wide.py keeps them
+Pair = tuple[Any, Any]
 
 
 # --- the direction of a step ------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def two_loops(v: Vector, s: Vector, q: Vector, curvature: Vector) -> Vector:
 
         sum_{j<=i} <s_i, q_j> a_j = <s_i, v>,      sum_{j>=i} <s_j, q_i> (a_j - b_j) = c_i a_i - <q_i, v>
     """
-    products = np.where(_lower_triangle(len(s)), s @ q.T, 0.0)
+    products = np.where(lower_triangle(len(s)), s @ q.T, 0.0)
     a = np.linalg.solve(products, s @ v)
     v = v - a @ q
     square = q[0] @ q[0]
@@ -75,7 +75,7 @@ def two_loops(v: Vector, s: Vector, q: Vector, curvature: Vector) -> Vector:
 
 
 @cache
-def _lower_triangle(size: int) -> np.ndarray:
+def lower_triangle(size: int) -> np.ndarray:
     return np.tri(size, dtype=bool)
 
 
@@ -267,7 +267,8 @@ class Space:
         for block, vertex in zip(self.blocks, vertices, strict=True):
             part, g = x[block.in_x], Gx[block.in_x]
             if vertex is None:
-                away = part - block.part.project(part - g)
+                away = block.part.project(part - g)
+                away = np.subtract(part, away, out=away if away.flags.writeable else None)
                 square += float(away @ away)
                 moved += float(d0[block.in_z] @ d0[block.in_z])
             else:

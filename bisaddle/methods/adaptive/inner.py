@@ -15,6 +15,7 @@ from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.base import Counts, NotStronglyConvex
 from bisaddle.oracle.implicit import newton_step, norm
 from bisaddle.oracle.kernels import Kernels, Solve, Upper, Vector
+from bisaddle.oracle.sketch import kept, sketched
 from bisaddle.oracle.spectra import extreme_eigenvalues
 from bisaddle.sets.flat_base import all_finite
 
@@ -81,8 +82,10 @@ class Solver:
         self.kernels = kernels
         self.cost = Cost()
         self.inverse = Inverse(kernels)
-        entries = kernels.x.size + kernels.y.size + 2 * kernels.theta.size
+        entries = (kept(kernels.x.size) if kernels.wide else kernels.x.size) + kernels.y.size + 2 * kernels.theta.size
         self.recall = Recall() if kernels.has_lower and const.RECALLED_ENTRIES // entries > 2 else None
+        # a large x would fill the memory with copies of itself, and only products of its moves are asked for
+        self.short = sketched if kernels.wide else lambda x: x
         fits = const.RECALLED * (kernels.x.size + kernels.y.size) <= const.RECALLED_INPUTS
         self.slopes = Recall() if kernels.y_set is not None and fits and kernels.linear_in_y else None
 
@@ -121,7 +124,7 @@ class Solver:
             w = solved.w
             Gx = Gx - solved.cross
         if self.recall is not None:
-            self.recall.add(x, y, theta, w)
+            self.recall.add(self.short(x), y, theta, w)
         return Inner(theta, y, w, g_theta, upper, 0.0, mu_g, norm(upper.f_x) + norm(upper.f_x - Gx)), Gx
 
     def _least_curvature(self, x: Vector, theta: Vector, known: Any) -> float:
@@ -149,10 +152,11 @@ class Solver:
         kernels, recall, y_set = self.kernels, self.recall, self.kernels.y_set
         tight = max(residuals.theta, const.ROUNDING * kernels.eps)
         theta, g_theta, least, f_known, solved = warm.theta, warm.g_theta, np.inf, stays, True
+        short = x if recall is None else self.short(x)
         if kernels.has_lower:
             self.cost.hvps += self.inverse.renew(x, theta)  # at a theta that was solved for: a guess may be anywhere
             if not stays and recall is not None:
-                theta = recall.theta_at(x)
+                theta = recall.theta_at(short)
             theta, g_theta, products, least = self.solve_lower(x, theta, tight, g_theta if stays else None, warm.theta)
             solved = is_solved(g_theta, tight, least, warm.theta)
             self.inverse.after(products)
@@ -165,23 +169,24 @@ class Solver:
         y, upper, L_y = self.ascend(x, theta, warm, upper, y0, mu, self._y_target(residuals.y, upper.f_y, mu))
         w, Gx, value = warm.w, upper.f_x, upper.value
         if kernels.has_lower:
-            w = w if recall is None else recall.w_at(x, y)
+            w = w if recall is None else recall.w_at(short, y)
             tight = max(residuals.w, const.RELATIVE_ROUNDING * kernels.eps * norm(upper.f_theta))
             adjoint = self._solve_adjoint(x, theta, upper.f_theta, tight, w)
             w = adjoint.w
             least = min(least, adjoint.least)
             Gx = Gx - adjoint.cross
             solved = solved and norm(adjoint.r) <= max(tight, const.UNSOLVED * norm(upper.f_theta))
+            del adjoint  # whose cross product is as long as x
             value -= float(w @ g_theta)
         if y_set is not None:
             away = y - y0
             value -= y_set.penalty(y) + 0.5 * mu * float(away @ away)
         if solved and isfinite(value) and all_finite(Gx):
             if recall is not None:
-                recall.add(x, y, theta, w)
+                recall.add(short, y, theta, w)
             if self.slopes is not None and not (stays and self.slopes.filled):  # one row for each x
                 self.slopes.add(x, y[:0], upper.f_y, y[:0])
-        slope = max(warm.slope, norm(upper.f_x) + norm(upper.f_x - Gx))
+        slope = max(warm.slope, norm(upper.f_x) + distance(upper.f_x, Gx))
         return Evaluation(Inner(theta, y, w, g_theta, upper, L_y, min(warm.mu_g, least), slope), value, Gx, solved)
 
     def solve_lower(
@@ -351,6 +356,14 @@ def most_recalled(inputs: int, answers: int) -> int:
     """How many evaluations are remembered, by the entries of what each was given and of what it found."""
     fitting = const.RECALLED_ENTRIES // (inputs + answers)
     return min(const.RECALLED, fitting, max(2, const.RECALLED_INPUTS // inputs))
+
+
+def distance(a: Vector, b: Vector) -> float:
+    """|a - b|, of large vectors piece by piece."""
+    if a.size <= const.PIECE:
+        return norm(a - b)
+    pieces = range(0, a.size, const.PIECE)
+    return norm(np.array([norm(a[i : i + const.PIECE] - b[i : i + const.PIECE]) for i in pieces]))
 
 
 def is_solved(g: Vector, target: float, least: float, theta: Vector) -> bool:

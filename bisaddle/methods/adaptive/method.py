@@ -31,7 +31,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import numpy as np
 
-from bisaddle.methods.adaptive import constants as const
+from bisaddle.methods.adaptive import constants as const, wide
 from bisaddle.methods.adaptive.coordinates import Space, face_direction, far, farthest
 from bisaddle.methods.adaptive.inner import Inner, Solver, SolverState
 from bisaddle.methods.adaptive.parts import (
@@ -51,6 +51,7 @@ from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.problem import Problem
 from bisaddle.sets.base import Leaf, as_leaf
 from bisaddle.sets.flat_base import all_finite
+from bisaddle.trees import stepped
 
 
 class Adaptive(HostMethod):
@@ -219,6 +220,7 @@ class Search:
         ahead = d0, _, slope, _ = self._direction()
         # a large x, of which few pairs are kept, has no room for them: they are found again
         self.ahead = ahead if self.descent.pairs.maxlen == const.PAIRS else None
+        del ahead, _
         self.solver.cost.projections += 2
         x_gap, size, beyond = self.space.gap(here.x, here.Gx, vertices, d0, self.descent.tau)
         decrease = max(-slope, 0.0)
@@ -231,7 +233,8 @@ class Search:
     def _direction(self) -> tuple[Vector, Vector, float, bool]:
         """(d0, d, slope along d, whether d is a quasi-Newton step): d is d0 where the other is of no use."""
         descent, here = self.descent, self.here
-        d0, d = face_direction(self.space, here.z, here.Gz, descent.tau, descent.pairs)
+        direction = face_direction if descent.pairs.maxlen == const.PAIRS else wide.face_direction
+        d0, d = direction(self.space, here.z, here.Gz, descent.tau, descent.pairs)
         slope = float(here.Gz @ d)
         least = const.STEEP * norm(d) * norm(d0) / descent.tau
         sound = isfinite(slope) and all_finite(d) and slope <= -least
@@ -279,21 +282,26 @@ class Search:
         """To the next accepted place. The Look after the last evaluation is left to the caller, who measures first."""
         descent = self.descent
         d0, d, slope, quasi_newton = self.ahead or self._direction()
+        roomy = descent.pairs.maxlen == const.PAIRS
+        d0 = d0 if roomy or not quasi_newton else None  # of a large x it is found again if it is needed
         d, slope = self._within_reach(d, slope)
         length, warm = 1.0, self.here.inner
         for number in range(1, const.MOST_TRIALS + 1):
-            trial = self._evaluate_at(self.here.z + length * d, warm)
+            trial = self._evaluate_at(stepped(self.here.z, length, d), warm)
             if descent.low_enough(self.here, trial, d, length * slope):
-                descent.accept(self.here, trial, length * d, length, quasi_newton)
+                descent.accept(self.here, trial, d if length == 1 else length * d, length, quasi_newton)
                 self.here = trial
                 self.centre.age += 1
                 return
-            warm = trial.inner if trial.sound else self.here.inner
+            # all but f and its gradients, which are those of another x
+            warm = trial.inner._replace(upper=self.here.inner.upper) if trial.sound else self.here.inner
             if quasi_newton and number == const.QUASI_NEWTON_TRIALS:
+                d0 = self._direction()[0] if d0 is None else d0
                 length, (d, slope) = 1.0, self._within_reach(d0, float(self.here.Gz @ d0))
                 quasi_newton, descent.plain_only = False, True
             else:
                 length *= shorter(self.here, trial, length * slope)
+            del trial  # a large one, while the next is made
             if number < const.MOST_TRIALS:
                 yield self._look()
             if number in const.RECHECKS:

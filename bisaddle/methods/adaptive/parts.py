@@ -10,6 +10,7 @@ import numpy as np
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Pair
 from bisaddle.methods.adaptive.inner import Inner, Residuals
+from bisaddle.methods.adaptive.wide import halved
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector
 from bisaddle.sets.flat_base import all_finite
@@ -203,7 +204,9 @@ class Descent:
         q = trial.Gz - here.Gz
         ss, sq, qq = float(s @ s), float(s @ q), float(q @ q)
         if sq > const.PAIR_CURVATURE * (ss * qq) ** 0.5:
-            self.pairs.appendleft((s, q))
+            if self.pairs.maxlen != const.PAIRS and len(self.pairs) == self.pairs.maxlen:
+                self.pairs.pop()  # a large x has no room for one more
+            self.pairs.appendleft((s, q) if self.pairs.maxlen == const.PAIRS else halved(s, q))
         else:
             self.pairs.clear()  # f_mu does not bend where they say that it does, and steps by them would not grow
         tau = min(const.TAU_GROWTH * length * self.tau, const.MOST_GROWN_TAU * self.first_tau)
