@@ -189,8 +189,8 @@ def jitter(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps:
 
 
 def missing_moves(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float) -> tuple[float, ...]:
-    """Which other moves may show that what is seen along these is no rounding."""
-    if not norm(jitter(rows, orders, moves, eps)) > UNITS * eps:
+    """Which other moves may show that what is seen along these is no rounding; the first entry: f, or g."""
+    if not norm(jitter(rows, orders, moves, eps)) > UNITS * eps * max(1.0, abs(rows[0, 0, 0])):
         return ()
     return tuple(move for move in MORE if move < moves[-1])
 
