@@ -12,7 +12,9 @@ from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver, is_solved
 from bisaddle.oracle.kernels import Kernels, Upper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import adaptive_fresh  # noqa: E402
 import adaptive_published  # noqa: E402
+import adaptive_published_last  # noqa: E402
 import adaptive_published_more  # noqa: E402
 import adaptive_steep  # noqa: E402
 
@@ -40,6 +42,23 @@ def test_the_first_mu_is_the_start_s_own():
     result = solved(problem, bs.Point(x=published.start, y=np.full(8, 1 / 8)))
     assert result.status is bs.Status.CERTIFIED
     np.testing.assert_allclose(result.certificate.worst_value, published.value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Transformer", "MAD1", "Colville 1", "Shell Dual"])
+def test_published_problems_with_constraints_end_at_their_values(name):
+    """Transformer bends a lot within 1 % of |x|, which was taken for rounding."""
+    given = adaptive_published_last.PROBLEMS[name]
+    problem = bs.Problem(adaptive_published_last.Upper(name), None, given.x_set, given.y_set)
+    result = solved(problem, bs.Point(x=given.x, y=given.y))
+    assert result.status is bs.Status.CERTIFIED
+    np.testing.assert_allclose(result.certificate.worst_value, given.value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 5])
+def test_an_f_y_that_differs_by_its_rounding_alone_is_no_scale(seed):
+    """f has one value for all y at the start and at the probe: steps by its range over Y, 1e-16, led nowhere."""
+    result = solved(*adaptive_fresh.make("entropic", seed))
+    assert result.status is bs.Status.CERTIFIED and result.steps <= 150
 
 
 # 4, 5, 0 and 6 diverged, or went nowhere, while an extrapolated theta was followed wherever it led

@@ -123,6 +123,7 @@ class Search:
         slope = norm(self.here.Gz) or norm(self.here.Gx) or 1.0  # a start at 0 is an atom without a gradient
         length = first.range / slope or norm(x) or 1.0  # over which f changes by its range over Y
         self.descent.tau = self.descent.first_tau = const.FIRST_TAU * length / slope
+        self.descent.far_tau = const.FIRST_TAU * max(length, norm(x)) / slope
 
     def looks(self) -> Iterator[Look]:
         """One Look after every further evaluation of f_mu."""
@@ -341,7 +342,9 @@ def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
     def scales(f_y: Vector) -> First:
         across = y_set.project(y + far(y_set, f_y)) - y_set.project(y - far(y_set, f_y))
         width, change = norm(across), float(f_y @ across)
-        return First(change / width**2, change / width, change) if 0 < change < np.inf else First(0.0, 0.0, 0.0)
+        # an f_y that is the same in all entries, say, still differs across Y by its rounding
+        none = const.ROUNDING * kernels.eps * norm(f_y) * width
+        return First(change / width**2, change / width, change) if none < change < np.inf else First(0.0, 0.0, 0.0)
 
     at_start = scales(inner.upper.f_y)
     way = farthest(kernels.x_set, x, Gx) - x

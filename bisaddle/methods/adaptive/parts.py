@@ -169,13 +169,14 @@ class Centre:
 class Descent:
     """What the steps of x leave behind for the next one.
 
-    tau: length of the projected gradient step, first_tau: the first; scale: of f at the start, in whose rounding a
-    decrease may hide; pairs: of the last steps, newest first; values: the last ones of f_mu at this centre; plain_only:
+    tau: length of the projected gradient step, first_tau: the first, far_tau: one with which x moves by a share of its
+    length, where that is more; scale: of f at the start, in whose rounding a decrease may hide; pairs: of the last steps, newest first; values: the last ones of f_mu at this centre; plain_only:
     no quasi-Newton step until a projected gradient step has succeeded.
     """
 
     tau: float = 1.0
     first_tau: float = 1.0
+    far_tau: float = 1.0
     scale: float = 1.0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=const.PAIRS))
     values: list[float] = field(default_factory=list)
@@ -202,12 +203,12 @@ class Descent:
             self.pairs.appendleft((s, q))
         else:
             self.pairs.clear()  # f_mu does not bend where they say that it does, and steps by them would not grow
-        tau = min(const.TAU_GROWTH * length * self.tau, const.MOST_GROWN_TAU * self.first_tau)
+        tau = min(const.TAU_GROWTH * length * self.tau, const.MOST_GROWN_TAU * self.far_tau)
         if sq > 0:
             long, short = ss / sq, sq / qq
             tau = short if short < const.SHORT_TAU * long else long
         least, most = const.TAU_LIMITS
-        self.tau = min(max(tau, least * self.first_tau), most * self.first_tau)
+        self.tau = min(max(tau, least * self.first_tau), most * self.far_tau)
         self.values = [*self.values[-const.HISTORY + 1 :], trial.value]
         self.plain_only = self.plain_only and quasi_newton
 
