@@ -203,7 +203,10 @@ def _seen(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: 
     deviations = np.sqrt(np.add.reduceat(squares, starts, axis=1))
     smooth = np.all(deviations[:, 1:] < SHRINKS * deviations[:, :-1], axis=1)
     # no number: beyond where the function is defined
-    seen = np.where(smooth | ~np.isfinite(deviations[:, -1]), 0.0, deviations[:, -1])
+    finite = np.isfinite(deviations[:, -1])
+    seen = np.where(finite & ~smooth, deviations[:, -1], 0.0)
+    if orders == ORDERS:  # along the shortest move what is smooth has next to none, and what is rounded may seem smooth
+        seen[0] = np.where(finite[0], deviations[0, -1], 0.0)
     followed = smooth[0]
     for i in range(1, len(moves)):
         longer = moves[i] / moves[i - 1]
