@@ -260,8 +260,7 @@ class Search:
             now = max(abs(self.here.value), gaps.decrease, gaps.lag)
             self.descent.scale = min(self.descent.scale, now)
         self.centre.move(self.here.inner.y, stationary, gaps)
-        if self.centre.mu != mu:
-            self.descent.pairs.clear()  # they belong to another f_mu
+        self.descent.rescale(mu / self.centre.mu)
 
     def _line_search(self) -> Iterator[Look]:
         """To the next accepted place. The Look after the last evaluation is left to the caller, who measures first."""

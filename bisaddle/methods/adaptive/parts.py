@@ -195,6 +195,16 @@ class Descent:
         hidden = abs(expected) < share * size and trial.value <= top + rise * size
         return hidden and float(trial.Gz @ d) <= const.HIDDEN_SLOPE * abs(float(here.Gz @ d))
 
+    def rescale(self, stiffer: float) -> None:
+        """The pairs for another mu, `stiffer` times smaller: f_mu bends as much as before, so many times, or between.
+
+        Its Hessian has one part without mu and one that is proportional to 1 / mu; the root is off by as much at most
+        both ways. Dropped, they left x with a step for its steepest direction alone, which promises too little.
+        """
+        if stiffer != 1:
+            for i, (s, q) in enumerate(self.pairs):
+                self.pairs[i] = s, s.dtype.type(stiffer**0.5) * q
+
     def accept(self, here: Place, trial: Place, s: Vector, length: float, quasi_newton: bool) -> None:
         """Learn from a step s that was low enough; length: relative to the one that was tried first."""
         q = trial.Gz - here.Gz
