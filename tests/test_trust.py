@@ -192,11 +192,9 @@ def test_what_bends_a_lot_within_the_longest_move_only_is_no_rounding():
 
 def test_rounding_whose_differences_shrink_by_chance_is_counted():
     """Of three deviations of the same rounding each may be below half of the one before."""
-    rng, missed = np.random.default_rng(0), 0
-    for _ in range(300):
-        found = jitter(1.0 + 1e-9 * rng.normal(size=(3, 7, 1)), (3, 4, 5), MOVES, EPS)
-        missed += not 1e-10 <= found[0]
-    assert missed <= 6  # fifth differences of two and more values, which may be small by chance too
+    rng = np.random.default_rng(0)
+    found = [jitter(1 + 1e-9 * rng.normal(size=(1, 7, 1)), (3, 4, 5), MOVES[:1], EPS)[0] for _ in range(300)]
+    assert min(found) >= 1e-11
 
 
 def estimated(function, at, offset=0.0):

@@ -11,7 +11,7 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
             evaluate f_mu at x with inner solves a hundred times more accurate
             target <- target / 10 if the gap is confirmed, else all later inner solves are ten times more accurate
         else if decrease <= lag / 10, or x gap <= 0.15 target, or 100 steps of x were made with this y0 and mu:
-            y0 <- y in the first case;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took
+            y0 <- y in the first case;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took; pairs follow it
             evaluate f_mu at x
         else:
             d0 <- P_X(x - tau grad f_mu) - x;     d <- d0 with its part in the face of X by L-BFGS     [coordinates.py]
@@ -260,6 +260,8 @@ class Search:
             now = max(abs(self.here.value), gaps.decrease, gaps.lag)
             self.descent.scale = min(self.descent.scale, now)
         self.centre.move(self.here.inner.y, stationary, gaps)
+        if self.centre.mu < mu and gaps.both - gaps.x <= const.STATIONARY_TARGET * self.aim.target:
+            self.centre.mu = mu  # y is near enough, and with a smaller mu x would only be slower
         self.descent.rescale(mu / self.centre.mu)
 
     def _line_search(self) -> Iterator[Look]:

@@ -170,8 +170,9 @@ class Descent:
     """What the steps of x leave behind for the next one.
 
     tau: length of the projected gradient step, first_tau: the first, far_tau: one with which x moves by a share of its
-    length, where that is more; scale: of f at the start, in whose rounding a decrease may hide; pairs: of the last steps, newest first; values: the last ones of f_mu at this centre; plain_only:
-    no quasi-Newton step until a projected gradient step has succeeded.
+    length, where that is more; scale: of f at the start, in whose rounding a decrease may hide; pairs: of the last
+    steps, newest first; values: the last ones of f_mu at this centre; plain_only: no quasi-Newton step until a
+    projected gradient step has succeeded.
     """
 
     tau: float = 1.0
