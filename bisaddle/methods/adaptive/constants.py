@@ -20,7 +20,7 @@ LEAST_C_LOW_TRIALS = 1e-6  # after trials that failed, which more often have ano
 STATIONARY = 0.1  # decrease to be had relative to mu |y - y0|^2 at which the centre moves; less is wasted on this one
 STATIONARY_VERTEX = 0.2  # Frank-Wolfe gap relative to mu |y - y0| diam Y at which the centre moves
 STATIONARY_GAP = 0.3  # x gap relative to mu |y - y0| at which a centre moves by the gap, as in networks
-STATIONARY_TARGET = 0.15  # share of the target at which the x gap is small enough for any centre, that of y for mu
+STATIONARY_TARGET = 0.15  # share of the target at which the x gap is small enough for any centre, y's for any mu
 STALE = 100  # steps of x at one centre: f_mu is too hard to minimise, mu too small
 MU_FACTOR = 4  # of one change of mu
 SLOW = 20  # more steps of x at one centre call for a larger mu, with which f_mu is smoother
@@ -41,11 +41,9 @@ LEAST_PAIRS = 2
 PAIR_CURVATURE = 1e-12  # <s, q> relative to |s| |q|; below, the curvature is rounding
 FACE_CURVATURE = 1e-10  # the same inside the face, where s and q are shorter
 STEEP = 1e-6  # slope of a quasi-Newton direction d, relative to |d| and the x gap: enough for descent to be certain
+LONGEST = 10  # lengths of x over which f changes by its range over Y at most: near a solution its slope is no guide
 FIRST_TAU = 0.3  # decrease that the first step aims for, relative to the range of f over Y
-TAU_LIMITS = (
-    1e-10,
-    1e10,
-)  # relative to the first, and to one that moves x by its length; bounded on both sides, as convergence requires
+TAU_LIMITS = 1e-30, 1e10  # relative to the first, or to one that moves x by its length: against overflow alone
 TAU_GROWTH = 4  # after a step that met no curvature; less where it was shortened
 MOST_GROWN_TAU = 1e8  # relative to the first, or to one that moves x by its length
 SHORT_TAU = 0.5  # the short step of Barzilai and Borwein is taken where it is below this share of the long one

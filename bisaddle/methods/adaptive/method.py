@@ -121,7 +121,7 @@ class Search:
         self.descent = Descent(pairs=pairs, scale=max(first.range, abs(inner.upper.value)))
         self._evaluate_centre()
         slope = norm(self.here.Gz) or norm(self.here.Gx) or 1.0  # a start at 0 is an atom without a gradient
-        length = first.range / slope or norm(x) or 1.0  # over which f changes by its range over Y
+        length = reach(first.range, slope, x)
         self.descent.tau = self.descent.first_tau = const.FIRST_TAU * length / slope
         self.descent.far_tau = const.FIRST_TAU * max(length, norm(x)) / slope
 
@@ -328,6 +328,12 @@ class First(NamedTuple):
 UNKNOWN = First(1.0, 0.0, 0.0)
 
 
+def reach(change: float, slope: float, x: Vector) -> float:
+    """The length over which f changes by so much, as its slope tells, or a few lengths of x if that is less."""
+    length = change / slope or norm(x) or 1.0
+    return min(length, const.LONGEST * norm(x) or length)
+
+
 def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
     """The weight mu at which the gradient in y just reaches across Y, here or at a probe down the gradient in x.
 
@@ -349,7 +355,7 @@ def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
 
     at_start = scales(inner.upper.f_y)
     way = farthest(kernels.x_set, x, Gx) - x
-    longest = max(norm(x), at_start.range / max(norm(Gx), const.TINIEST)) or 1.0
+    longest = max(norm(x), reach(at_start.range, max(norm(Gx), const.TINIEST), x))
     probe = x + min(const.PROBE, longest / max(norm(way), const.TINY)) * way
     theta, known = inner.theta, True
     if kernels.has_lower:
