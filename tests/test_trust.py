@@ -293,6 +293,25 @@ def test_a_tol_that_float32_cannot_deliver_is_told_soon_and_with_the_way_out(nam
     assert name == "logistic" or "float64 arrays" in result.reason
 
 
+def _spread(x, theta, y, data):
+    return data * y @ ((x[:, None] - jnp.arange(3.0)) ** 2).sum(axis=0) + jnp.sum(x**4)
+
+
+def test_a_bound_that_large_units_forbid_names_them_and_the_way_out():
+    point = bs.Point(np.full(4, 0.3), None, np.full(3, 1 / 3))
+    problem = bs.Problem(_spread, None, bs.sets.FreeBall(), bs.sets.Simplex(), np.array(1e14))
+    result = bs.solve(problem, point, tol=1e-4)
+    assert result.status is bs.Status.STALLED and "divide it, or give solve an rtol" in result.reason
+    assert f"{result.certificate.error_bound:.1e}" in result.reason
+    assert bs.solve(problem, point, tol=None, rtol=1e-8).status is bs.Status.CERTIFIED
+
+
+def test_a_run_that_ends_at_a_kink_is_not_run_to_its_last_step():
+    kink = lambda x, theta, y, data: jnp.sqrt(x @ x) + y @ x
+    result = bs.solve(bs.Problem(kink, None, BOX, bs.sets.L2Ball(0.5)), bs.Point(np.ones(3), None, np.zeros(3)))
+    assert result.status is bs.Status.WRONG_DERIVATIVES and "a kink" in result.reason and result.steps < 5000
+
+
 def test_nan_in_the_data_is_named_with_its_place():
     problem, start, _ = PROBLEMS["Experiment 1, rows"](0)
     data = jax.tree.map(np.array, problem.data)
