@@ -10,10 +10,13 @@ import pytest
 import bisaddle as bs
 from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver, is_solved
 from bisaddle.methods.adaptive.method import first_scales
+from bisaddle.methods.adaptive.parts import Descent
 from bisaddle.oracle.kernels import Kernels, Upper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import adaptive_fresh  # noqa: E402
 import adaptive_published  # noqa: E402
+import adaptive_published_last  # noqa: E402
 import adaptive_published_more  # noqa: E402
 import adaptive_steep  # noqa: E402
 
@@ -67,6 +70,23 @@ def test_a_start_where_all_y_are_alike_gets_the_mu_of_where_x_is_going(radius, l
     np.testing.assert_allclose(first_scales(solver, np.zeros(3), inner, Gx).mu, np.ptp(there) / 2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["Transformer", "MAD1", "Colville 1", "Shell Dual"])
+def test_published_problems_with_constraints_end_at_their_values(name):
+    """Transformer bends a lot within 1 % of |x|, which was taken for rounding."""
+    given = adaptive_published_last.PROBLEMS[name]
+    problem = bs.Problem(adaptive_published_last.Upper(name), None, given.x_set, given.y_set)
+    result = solved(problem, bs.Point(x=given.x, y=given.y))
+    assert result.status is bs.Status.CERTIFIED
+    np.testing.assert_allclose(result.certificate.worst_value, given.value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 5])
+def test_an_f_y_that_differs_by_its_rounding_alone_is_no_scale(seed):
+    """f has one value for all y at the start and at the probe: steps by its range over Y, 1e-16, led nowhere."""
+    result = solved(*adaptive_fresh.make("entropic", seed))
+    assert result.status is bs.Status.CERTIFIED and result.steps <= 150
+
+
 # 4, 5, 0 and 6 diverged, or went nowhere, while an extrapolated theta was followed wherever it led
 @pytest.mark.parametrize(
     ("kind", "seed"),
@@ -115,3 +135,36 @@ def test_an_unsolved_place_is_neither_solved_nor_remembered():
     assert is_solved(np.array([1e-9]), 1e-12, 1.0, outside)  # rounding may be in the way
     assert not is_solved(np.array([1.0]), 1e-8, 1.0, outside)
     assert not is_solved(np.array([np.nan]), 1e-8, 1.0, outside)
+
+
+def _squares(x, theta, y, data):
+    return y @ (data[0] @ x - data[1]) ** 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_start_near_the_solution_is_no_worse_than_one_far_away(seed):
+    """Its gradient in x is nearly 0, and says nothing of the length over which f changes: mu was 1e10, tau 1e23."""
+    rng = np.random.default_rng(seed)
+    data = rng.normal(size=(10, 4)), rng.normal(size=10)
+    problem = bs.Problem(_squares, None, bs.sets.FreeBall(), bs.sets.Simplex(), data)
+    start = bs.Point(x=rng.normal(size=4), y=np.full(10, 0.1))
+    cold = bs.solve(problem, start, tol=1e-9)
+    for near in (1e-3, 1e-6):
+        warm = bs.solve(problem, bs.solve(problem, start, tol=near).point, tol=1e-9)
+        assert warm.status is cold.status is bs.Status.CERTIFIED
+        assert warm.steps <= 1.5 * cold.steps
+
+
+@pytest.mark.parametrize("stiffer", [1 / 4, 4.0])
+def test_pairs_of_another_mu_lie_between_what_they_can_be(stiffer):
+    """Hessians H + J'J / mu: products with the rescaled pairs' q against those of both weights."""
+    rng, mu = np.random.default_rng(0), 0.3
+    H, J = np.diag(rng.uniform(1, 2, 5)), rng.normal(size=(5, 5))
+    s = rng.normal(size=5)
+    bent = lambda mu: float(s @ (H + J.T @ J / mu) @ s)
+    descent = Descent()
+    descent.pairs.appendleft((s, (H + J.T @ J / mu) @ s))
+    descent.rescale(stiffer)
+    found, exact = float(s @ descent.pairs[0][1]), bent(mu / stiffer)
+    assert max(found / exact, exact / found) <= max(stiffer, 1 / stiffer) ** 0.5 * (1 + 1e-12)
+    assert abs(np.log(found / exact)) < abs(np.log(bent(mu) / exact))

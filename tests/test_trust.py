@@ -9,12 +9,13 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.certificate import wide
-from bisaddle.certificate.noise import along_a_line, jitter, rounding_noise, sampled
+from bisaddle.certificate.noise import LONG, LONGER, SHORT, along_a_line, jitter, rounding_noise, sampled
 from bisaddle.oracle.implicit import Implicit
 from bisaddle.oracle.kernels import Kernels
 from tests.registry import PROBLEMS
 
 BOX = bs.sets.Box(-1.0, 1.0)
+MOVES, EPS = (SHORT, LONG, LONGER), float(np.finfo(float).eps)
 NOT_CONCAVE = ("cosine", "Forsaken")  # problems of the registry that are not
 
 
@@ -174,7 +175,7 @@ def test_jitter_is_the_spacing_to_which_a_function_rounds(spacing):
     smooth = lambda v: np.array([np.sin(v[0]) + v[1] ** 3, np.exp(v[1]), 2 * v[0], 1.0])
     rounded = lambda v: np.append(spacing * np.round(smooth(v)[:3] / spacing), 1.0)
     at, line = np.array([0.3, -0.7]), np.array([0.66**0.5, 1.3**0.5])  # no multiples of the spacing
-    seen = lambda function: jitter(sampled(function, at, line, (3e-5, 1e-2, 3e-2), 7), (3, 4, 5))
+    seen = lambda function: jitter(sampled(function, at, line, MOVES, 7), (3, 4, 5), MOVES, EPS)
     found = seen(rounded)
     # uniform errors of half a spacing at most have a deviation of 0.29 of it
     assert np.all(found[:3] >= 0.03 * spacing) and np.all(found[:3] <= 2 * spacing + 1e-14) and found[3] <= 1e-15
@@ -184,8 +185,66 @@ def test_jitter_is_the_spacing_to_which_a_function_rounds(spacing):
 def test_what_bends_a_lot_within_the_longest_move_only_is_no_rounding():
     """cos(45 t) turns by 1.35 from point to point of the longest move, and by 0.45 of the long one."""
     wave = lambda v: np.cos(45 * v)
-    rows = sampled(wave, np.array([0.1]), np.array([1.0]), (3e-5, 1e-2, 3e-2), 7)
-    assert jitter(rows, (3, 4, 5)) <= 1e-12 < 1e-2 < jitter(rows[[0, 2, 2]], (3, 4, 5))
+    rows = sampled(wave, np.array([0.1]), np.array([1.0]), MOVES, 7)
+    found = [jitter(sampled_rows, (3, 4, 5), MOVES, EPS) for sampled_rows in (rows, rows[[0, 2, 2]])]
+    assert found[0] <= 1e-12 < 1e-2 < found[1]
+
+
+def test_rounding_whose_differences_shrink_by_chance_is_counted():
+    """Of three deviations of the same rounding each may be below half of the one before."""
+    rng = np.random.default_rng(0)
+    found = [jitter(1 + 1e-9 * rng.normal(size=(1, 7, 1)), (3, 4, 5), MOVES[:1], EPS)[0] for _ in range(300)]
+    assert min(found) >= 1e-11
+
+
+def estimated(function, at, offset=0.0):
+    """The noise of a function of x, as a certificate estimates it; x rounded to multiples of offset / 2^52."""
+    rounded = lambda x, theta, y, offset: function((x + offset) - offset)
+    problem = bs.Problem(rounded, None, bs.sets.FreeBall(), None, np.array(offset))
+    kernels = Kernels(problem, point := bs.Point(x=at))
+    solved = Implicit(kernels, *kernels.flat(point))
+    return rounding_noise(solved, along_a_line(solved))
+
+
+BENT = {
+    "waves": lambda x: jnp.sum(jnp.cos(300 * x)),  # 30 radians from the first point to the last of the longest move
+    "pole": lambda x: 1 / (x[0] + 0.1) + jnp.sum(x**3),
+    "steep": lambda x: jnp.sum(jax.nn.softplus(100 * x)),
+    "network": lambda x: jnp.sum(jnp.tanh(3 * jnp.tanh(20 * x) + 1) ** 2),
+}
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_what_bends_within_a_long_move_is_followed_from_shorter_ones(name):
+    found = estimated(BENT[name], np.array([0.03, -0.02]))
+    assert found.value <= 1e-11 and found.f_x <= 1e-9
+
+
+@pytest.mark.parametrize("name", BENT)
+@pytest.mark.parametrize("spacing", [1e-11, 1e-9, 1e-7, 1e-5, 1e-4, 3e-4])
+def test_rounding_is_seen_in_what_bends(name, spacing):
+    """Numbers that are rounded on the way, by more than a short move or by less."""
+    for at in ([0.03, -0.02], [0.041, 0.013], [-0.033, 0.07]):
+        at, offset = np.array(at), spacing * 2.0**52
+        (value, slope), (value_off, slope_off) = (
+            jax.value_and_grad(BENT[name])(place) for place in (at, (at + offset) - offset)
+        )
+        found = estimated(BENT[name], at, offset)
+        assert found.f_x >= float(jnp.linalg.norm(slope - slope_off)) / 3 and found.value >= abs(value - value_off) / 3
+
+
+def test_values_that_are_large_a_short_move_away_have_their_own_rounding():
+    """Columns in units of 1e-4 to 1e4, where a move along x is far too long for the last."""
+    rng = np.random.default_rng(0)
+    units = 10 ** np.linspace(-4, 4, 6)
+    A = rng.normal(size=(40, 6)) * units
+    x = rng.normal(size=6) / units
+    b = A @ x + 0.1 * rng.normal(size=40)
+    found = estimated(lambda x: 0.5 * jnp.mean((A @ x - b) ** 2), x)
+    long = [v.astype(np.longdouble) for v in (A, x, b)]
+    exact = long[0].T @ (long[0] @ long[1] - long[2]) / 40
+    off = np.linalg.norm((A.T @ (A @ x - b) / 40 - exact).astype(float))
+    assert off / 10 <= found.f_x <= 1e3 * max(off, 1e-13)
 
 
 def test_smooth_functions_have_no_more_than_their_rounding():
@@ -232,6 +291,25 @@ def test_a_tol_that_float32_cannot_deliver_is_told_soon_and_with_the_way_out(nam
     assert result.status is {"logistic": bs.Status.CERTIFIED, "QL": bs.Status.ACCEPTABLE}[name] and result.steps < 1000
     assert result.certificate.error_bound < 1e-6 and (result.gap < 1e-6) == (name == "logistic")
     assert name == "logistic" or "float64 arrays" in result.reason
+
+
+def _spread(x, theta, y, data):
+    return data * y @ ((x[:, None] - jnp.arange(3.0)) ** 2).sum(axis=0) + jnp.sum(x**4)
+
+
+def test_a_bound_that_large_units_forbid_names_them_and_the_way_out():
+    point = bs.Point(np.full(4, 0.3), None, np.full(3, 1 / 3))
+    problem = bs.Problem(_spread, None, bs.sets.FreeBall(), bs.sets.Simplex(), np.array(1e14))
+    result = bs.solve(problem, point, tol=1e-4)
+    assert result.status is bs.Status.STALLED and "divide it, or give solve an rtol" in result.reason
+    assert f"{result.certificate.error_bound:.1e}" in result.reason
+    assert bs.solve(problem, point, tol=None, rtol=1e-8).status is bs.Status.CERTIFIED
+
+
+def test_a_run_that_ends_at_a_kink_is_not_run_to_its_last_step():
+    kink = lambda x, theta, y, data: jnp.sqrt(x @ x) + y @ x
+    result = bs.solve(bs.Problem(kink, None, BOX, bs.sets.L2Ball(0.5)), bs.Point(np.ones(3), None, np.zeros(3)))
+    assert result.status is bs.Status.WRONG_DERIVATIVES and "a kink" in result.reason and result.steps < 5000
 
 
 def test_nan_in_the_data_is_named_with_its_place():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bisaddle.certificate.noise import SHORT, Line, Noise, dot, lower_slopes, moved, upper_along
+from bisaddle.certificate.noise import LONG, SHORT, Line, Noise, dot, lower_slopes, moved, upper_along
 from bisaddle.oracle.implicit import Implicit, norm
 from bisaddle.oracle.kernels import Vector
 
@@ -32,7 +32,7 @@ def _upper_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     parts = solved.x, solved.theta, solved.y
     at = parts if kernels.wide else np.concatenate(parts)
     size = norm(at) if isinstance(at, np.ndarray) else float(np.linalg.norm([norm(part) for part in parts]))
-    which = 1 if kernels.eps > 1e-10 and len(line.moves) > 1 else 0
+    which = line.moves.index(LONG if kernels.eps > 1e-10 and LONG in line.moves else SHORT)
     move = line.moves[which]
     back = _back(solved, line.direction, 2 * move)
     gradients = here.f_x, here.f_theta, here.f_y
@@ -89,7 +89,7 @@ def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     steep = norm(here.hessian[0]) + norm(here.cross[0])
     doubt = width * (noise.g_theta + slack * cancelled) + places_off * steep
     slope_doubt = norm(line.direction) * (noise.hessian + noise.cross + slack * steep)
-    for found in (line.lower_slopes, returning):
+    for found in (line.lower_slopes[line.lower_moves.index(SHORT)], returning):
         if off := difference(found[:, 0], found[:, 1], SHORT, doubt, slope_doubt):
             return _words("<g_theta, w>", "g_theta_theta, g_theta_x", *off)
     doubt = noise.lower_value + slack * (float(np.max(np.abs(values))) + norm(solved.theta) * cancelled)

@@ -16,9 +16,17 @@ from bisaddle.trees import stepped
 # lengths of the moves, relative to the size of the point. Cancellation as in (x + 1e12) - 1e12 rounds to steps that are
 # longer than a short move, and not seen by it
 SHORT, LONG, LONGER = 3e-5, 1e-2, 3e-2
+# tried too where more than so many units of rounding were seen: what bends within a long move can be followed from
+# shorter ones, along some of which rounding is more than bending; and what is large a short move away is small near by
+UNITS, MORE = 1e3, (1e-7, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 # orders of the differences: from one to the next those of a smooth function shrink, those of rounding do not
 ORDERS, HEAVY_ORDERS = (3, 4, 5), (3, 4)
 SHRINKS = 0.5
+# from a move to one that is r times as long, with r at most NEXT, differences of order k of a smooth function grow by
+# r^k, near a pole by more: r^(k + 3) at most, and TWICE that for what they differ from point to point
+NEXT, POLE, TWICE = 4.0, 3, 2.0
+# in units of rounding of the largest value along a move, what any function has there
+ORDINARY = 64
 # what is estimated from a few differences may be this much larger
 SAFETY = 4.0
 # x, theta and y in one vector; those of a large x each by itself, for which packing takes a copy
@@ -46,10 +54,10 @@ class Noise(NamedTuple):
 class Line(NamedTuple):
     """f and g with their derivatives at equal distances along a line, of which the first point is the certified one.
 
-    moves: the distances, in lengths of the direction (of x, theta and y); slopes[move, point], upper[move, point]: how
-    steep f is along the direction, and f, f_x, f_theta, f_y, sketched where they are long; parts: where they end.
-    lower_slopes[point], lower[point]: <g_theta, w>, how steep that is, <g_theta, theta part of the direction>; and g,
-    g_theta, g_theta_theta w, g_theta_x w likewise, at the first of the distances, None without a lower level.
+    moves: the distances, in lengths of the direction (of x, theta and y), in order; slopes[move, point], upper[move,
+    point]: how steep f is along the direction, and f, f_x, f_theta, f_y, sketched where they are long; parts: where
+    they end. lower_moves, lower_slopes[move, point], lower[move, point]: the same of <g_theta, w>, how steep that is,
+    <g_theta, theta part of the direction>; and of g, g_theta, g_theta_theta w, g_theta_x w; None without a lower level.
     """
 
     direction: Vector
@@ -57,6 +65,7 @@ class Line(NamedTuple):
     slopes: Vector
     upper: Vector
     parts: Vector
+    lower_moves: tuple[float, ...] = ()
     lower_slopes: Vector | None = None
     lower: Vector | None = None
     lower_parts: Vector | None = None
@@ -84,16 +93,27 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
         found = solved.products_of(w, at_x, at_theta)
         return np.concatenate([lower_slopes(found, w, direction), [found.value], *_sketched_lower(found)])
 
-    moves = (SHORT,) if kernels.heavy or orders else (SHORT, LONG, LONGER)
-    count = (orders or orders_for(kernels))[-1] + 2
-    above = sampled(upper, at, direction, moves, count)
+    refined = not kernels.heavy and orders is None
+    orders = orders or orders_for(kernels)
+
+    def samples(function: Callable[[Vector], Vector], moves: tuple[float, ...], slopes: int) -> tuple[Any, Vector]:
+        """The moves, and what the function is along them, after so many slopes."""
+        rows = sampled(function, at, direction, moves, orders[-1] + 2)
+        more = missing_moves(rows[..., slopes:], orders, moves, kernels.eps) if refined else ()
+        if more:
+            rows = np.concatenate([rows, sampled(function, at, direction, more, orders[-1] + 2)])
+            order = np.argsort(moves + more)
+            moves, rows = tuple(float(move) for move in np.array(moves + more)[order]), rows[order]
+        return moves, rows
+
+    moves, above = samples(upper, (SHORT, LONG, LONGER) if refined else (SHORT,), 1)
     ends = np.cumsum([1, kept(x.size), kept(theta.size)])
     line = Line(direction, moves, above[..., 0], above[..., 1:], ends)
     if not kernels.has_lower:
         return line
-    below = sampled(lower, at, direction, (SHORT,), count)[0]
+    moves, below = samples(lower, (SHORT,), 3)
     ends = np.cumsum([1, kept(theta.size), kept(theta.size)])
-    return line._replace(lower_slopes=below[:, :3], lower=below[:, 3:], lower_parts=ends)
+    return line._replace(lower_moves=moves, lower_slopes=below[..., :3], lower=below[..., 3:], lower_parts=ends)
 
 
 def upper_along(kernels: Kernels, packed: Packed, direction: Vector) -> tuple[float, float, list[Vector]]:
@@ -130,11 +150,11 @@ def rounding_noise(solved: Implicit, line: Line) -> Noise:
 
     For values with errors of deviation s, the differences of order k have mean square binomial(2k, k) s^2.
     """
-    orders = orders_for(solved.kernels)
-    sizes = [norm(part) for part in np.split(jitter(line.upper, orders), line.parts)]
+    orders, eps = orders_for(solved.kernels), solved.kernels.eps
+    sizes = [norm(part) for part in np.split(jitter(line.upper, orders, line.moves, eps), line.parts)]
     if line.lower is not None and line.lower_parts is not None:
-        parts = np.split(jitter(line.lower[None], orders), line.lower_parts)
-        sizes += [norm(part) for part in parts]
+        found = jitter(line.lower, orders, line.lower_moves, eps)
+        sizes += [norm(part) for part in np.split(found, line.lower_parts)]
     return Noise(*(SAFETY * size for size in sizes))
 
 
@@ -154,17 +174,46 @@ def moved(at: Any, length: float, direction: Vector) -> Any:
     return stepped(at, length, direction)
 
 
-def jitter(rows: Vector, orders: tuple[int, ...]) -> Vector:
-    """The deviation of the rounding in each entry of a function, as samples of it along moves of some lengths show."""
-    weights, starts = _differences(orders)
-    squares = np.square(np.einsum("dp,mpe->mde", weights, rows.astype(np.float64)))
-    deviations = np.sqrt(np.add.reduceat(squares, starts, axis=1))
-    shrinking = np.all(deviations[:, 1:] < SHRINKS * deviations[:, :-1], axis=1)
-    # no number: beyond where the function is defined
-    seen = np.where(shrinking | ~np.isfinite(deviations[:, -1]), 0.0, deviations[:, -1])
-    if len(rows) > 1:  # a function that bends a lot within a long move bends less within a shorter one; rounding stays
-        seen = np.stack([seen[0], np.minimum(seen[1], seen[2])])
+def jitter(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float) -> Vector:
+    """The deviation of the rounding in each entry of a function, as samples of it along moves of some lengths show.
+
+    What is seen along a move is no rounding where it has grown from a shorter move as bending does, nor as much of it
+    as is usual for values that are larger there: that of the point itself is seen along the shortest.
+    """
+    seen = _seen(rows, orders, moves, eps)
+    if moves[-2:] == (LONG, LONGER):  # what bends a lot within a long move bends less within a shorter one
+        seen = np.concatenate([seen[:-2], np.minimum(seen[-2], seen[-1])[None]])
     return np.max(seen, axis=0)
+
+
+def missing_moves(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float) -> tuple[float, ...]:
+    """Which other moves may show that what is seen along these is no rounding; the first entry: f, or g."""
+    if not norm(jitter(rows, orders, moves, eps)) > UNITS * eps * max(1.0, abs(rows[0, 0, 0])):
+        return ()
+    return tuple(move for move in MORE if move < moves[-1])
+
+
+def _seen(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float) -> Vector:
+    """[move, entry]: what may be rounding along each move."""
+    weights, starts = _differences(orders)
+    rows = rows.astype(np.float64, copy=False)
+    squares = np.square(np.einsum("dp,mpe->mde", weights, rows))
+    deviations = np.sqrt(np.add.reduceat(squares, starts, axis=1))
+    smooth = np.all(deviations[:, 1:] < SHRINKS * deviations[:, :-1], axis=1)
+    # no number: beyond where the function is defined
+    finite = np.isfinite(deviations[:, -1])
+    seen = np.where(finite & ~smooth, deviations[:, -1], 0.0)
+    if orders == ORDERS:  # along the shortest move what is smooth has next to none, and what is rounded may seem smooth
+        seen[0] = np.where(finite[0], deviations[0, -1], 0.0)
+    followed = smooth[0]
+    for i in range(1, len(moves)):
+        longer = moves[i] / moves[i - 1]
+        most = TWICE * longer ** (np.array(orders) + POLE)[:, None] * deviations[i - 1]
+        bends = followed & (longer < NEXT) & np.all(deviations[i] <= most, axis=0)
+        usual = ORDINARY * eps * np.max(np.abs(rows[i]), axis=0)
+        seen[i] = np.where(bends | (seen[i] <= usual), 0.0, seen[i])
+        followed = smooth[i] | bends
+    return seen
 
 
 @cache

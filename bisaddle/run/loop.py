@@ -32,6 +32,8 @@ PATIENCE = 10
 TURN = 10
 # steps of a host-driven run without a smaller gap of its own, after which it is asked whether there can be one
 STUCK = 200
+# the same, after which it is asked what is wrong with the problem
+HOPELESS = 1000
 # the same in float32, where certificates are in float64: then it has met rounding, and goes on in float64
 COARSE = 100
 # share of tol in the gap of steps in float64 that leaves nothing but the rounding of their points
@@ -290,6 +292,8 @@ class HostRun(Run):
     def out_of_reach(self, tol: float | None) -> Status | None:
         """STALLED, where the method's own gap has not fallen for long and no point there could be certified.
 
+        Or what the certificate has against the problem: a run may end at a kink, say, whatever its gap.
+
         In float32 the steps may be what is too rough, and then float64 has its turn; once it has, the rounding of the
         points alone can be in the way.
         """
@@ -307,8 +311,9 @@ class HostRun(Run):
             return None
         if self.narrow is not None and self.best.gap <= tol:
             return Status.STALLED
-        best = self.certifier.certificate(self.best.x, self.best.theta, self.best.y)
-        return Status.STALLED if best.error_bound > tol else None
+        below = np.inf if idle >= HOPELESS else None  # what is wrong with the problem may be why
+        best = self.certifier.certificate(self.best.x, self.best.theta, self.best.y, below=below)
+        return _refuted(best) or (Status.STALLED if best.error_bound > tol else None)
 
     def _widen(self) -> None:
         """Go on in float64, from the best place."""

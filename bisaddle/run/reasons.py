@@ -9,6 +9,11 @@ from bisaddle.problem import Point, Problem
 from bisaddle.run.result import Status
 from bisaddle.trees import dtype_of
 
+# a value in whose units rounding is more than a small tol
+LARGE = 1e6
+# an error bound in units of rounding, beyond which f is rounded more than its numbers are
+SEEN = 1e5
+
 
 def reason(status: Status, problem: Problem, certifier: Certifier, point: Point, certificate: Certificate) -> str:
     """What is known beyond the status; nothing if that is all."""
@@ -59,6 +64,10 @@ def _reachable(certifier: Certifier, point: Point, certificate: Certificate) -> 
     what = [f"the error bound is {certificate.error_bound:.1e}, and no smaller tol can be certified"]
     if kernels.dtype == np.float32:
         what.append('the point is float32: call jax.config.update("jax_enable_x64", True) and give float64 arrays')
+    elif (size := abs(certificate.value)) > LARGE:
+        what.append(f"f is of the size {size:.0e}: divide it, or give solve an rtol")
     elif kernels.has_lower and certificate.lower_residual > 0:
         what.append("g may be nearly singular, or in large units: a ridge term or other units help")
+    elif certifier.noise is None and certificate.error_bound > SEEN * kernels.eps:
+        what.append("f seems to be rounded that much inside: give Problem(noise=...) if you know better")
     return "; ".join(what)

@@ -43,7 +43,8 @@ class Status(Enum):
         "stop_gradient, or smooth the kink; certificate.mismatch has the numbers, bs.check_derivatives more."
     )
     NONFINITE = (
-        "NaN or infinity appeared; lower the step sizes (alpha, eta first) or check f and g; result.last is finite."
+        "NaN or infinity appeared; check the data, f and g, and where there are step sizes lower them (alpha, eta "
+        "first); result.last is finite."
     )
     DIVERGED = (
         "theta or w grew without bound; use alpha and eta of at most 2 / (mu_g + L_g); result.last is from before it."

@@ -11,7 +11,7 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
             evaluate f_mu at x with inner solves a hundred times more accurate
             target <- target / 10 if the gap is confirmed, else all later inner solves are ten times more accurate
         else if decrease <= lag / 10, or x gap <= 0.15 target, or 100 steps of x were made with this y0 and mu:
-            y0 <- y in the first case;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took
+            y0 <- y in the first case;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took; pairs follow it
             evaluate f_mu at x
         else:
             d0 <- P_X(x - tau grad f_mu) - x;     d <- d0 with its part in the face of X by L-BFGS     [coordinates.py]
@@ -135,8 +135,9 @@ class Search:
         self.descent = Descent(pairs=pairs, scale=max(first.range, abs(inner.upper.value)))
         self._evaluate_centre()
         slope = norm(self.here.Gz) or norm(self.here.Gx) or 1.0  # a start at 0 is an atom without a gradient
-        length = first.range / slope or norm(x) or 1.0  # over which f changes by its range over Y
+        length = reach(first.range, slope, x)
         self.descent.tau = self.descent.first_tau = const.FIRST_TAU * length / slope
+        self.descent.far_tau = const.FIRST_TAU * max(length, norm(x)) / slope
 
     def looks(self) -> Iterator[Look]:
         """One Look after every further evaluation of f_mu."""
@@ -275,8 +276,14 @@ class Search:
             now = max(abs(self.here.value), gaps.decrease, gaps.lag)
             self.descent.scale = min(self.descent.scale, now)
         self.centre.move(self.here.inner.y, stationary, gaps)
-        if self.centre.mu != mu:
-            self.descent.pairs.clear()  # they belong to another f_mu
+        if self.centre.mu < mu and gaps.both - gaps.x <= const.STATIONARY_TARGET * self.aim.target:
+            self.centre.mu = mu  # y is near enough, and with a smaller mu x would only be slower
+        if self.centre.mu == mu:
+            return
+        if self.kernels.has_hidden_layer:  # whose limits on steps were chosen without them
+            self.descent.pairs.clear()
+        else:
+            self.descent.rescale(mu / self.centre.mu)
 
     def _line_search(self) -> Iterator[Look]:
         """To the next accepted place. The Look after the last evaluation is left to the caller, who measures first."""
@@ -359,6 +366,12 @@ class First(NamedTuple):
 UNKNOWN = First(1.0, 0.0, 0.0)
 
 
+def reach(change: float, slope: float, x: Vector) -> float:
+    """The length over which f changes by so much, as its slope tells, or a few lengths of x if that is less."""
+    length = change / slope or norm(x) or 1.0
+    return min(length, const.LONGEST * norm(x) or length)
+
+
 def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
     """The weight mu at which the gradient in y just reaches across Y, here or at a probe down the gradient in x.
 
@@ -375,11 +388,13 @@ def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
     def scales(f_y: Vector) -> First:
         across = y_set.project(y + far(y_set, f_y)) - y_set.project(y - far(y_set, f_y))
         width, change = norm(across), float(f_y @ across)
-        return First(change / width**2, change / width, change) if 0 < change < np.inf else First(0.0, 0.0, 0.0)
+        # an f_y that is the same in all entries, say, still differs across Y by its rounding
+        none = const.ROUNDING * kernels.eps * norm(f_y) * width
+        return First(change / width**2, change / width, change) if none < change < np.inf else First(0.0, 0.0, 0.0)
 
     at_start = scales(inner.upper.f_y)
     way = farthest(kernels.x_set, x, Gx) - x
-    longest = max(norm(x), at_start.range / max(norm(Gx), const.TINIEST)) or 1.0
+    longest = max(norm(x), reach(at_start.range, max(norm(Gx), const.TINIEST), x))
     probe = x + min(const.PROBE, longest / max(norm(way), const.TINY)) * way
     theta, known = inner.theta, True
     if kernels.has_lower:

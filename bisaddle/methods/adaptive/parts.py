@@ -10,7 +10,7 @@ import numpy as np
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Pair
 from bisaddle.methods.adaptive.inner import Inner, Residuals
-from bisaddle.methods.adaptive.wide import halved
+from bisaddle.methods.adaptive.wide import halved, times
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector
 from bisaddle.sets.flat_base import all_finite
@@ -174,13 +174,15 @@ class Centre:
 class Descent:
     """What the steps of x leave behind for the next one.
 
-    tau: length of the projected gradient step, first_tau: the first; scale: of f at the start, in whose rounding a
-    decrease may hide; pairs: of the last steps, newest first; values: the last ones of f_mu at this centre; plain_only:
-    no quasi-Newton step until a projected gradient step has succeeded.
+    tau: length of the projected gradient step, first_tau: the first, far_tau: one with which x moves by a share of its
+    length, where that is more; scale: of f at the start, in whose rounding a decrease may hide; pairs: of the last
+    steps, newest first; values: the last ones of f_mu at this centre; plain_only: no quasi-Newton step until a
+    projected gradient step has succeeded.
     """
 
     tau: float = 1.0
     first_tau: float = 1.0
+    far_tau: float = 1.0
     scale: float = 1.0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=const.PAIRS))
     values: list[float] = field(default_factory=list)
@@ -199,6 +201,15 @@ class Descent:
         hidden = abs(expected) < share * size and trial.value <= top + rise * size
         return hidden and float(trial.Gz @ d) <= const.HIDDEN_SLOPE * abs(float(here.Gz @ d))
 
+    def rescale(self, stiffer: float) -> None:
+        """The pairs for another mu, `stiffer` times smaller: f_mu bends as much as before, so many times, or between.
+
+        Its Hessian has one part without mu and one that is proportional to 1 / mu; the root is off by as much at most
+        both ways. Dropped, they left x with a step for its steepest direction alone, which promises too little.
+        """
+        for i, (s, q) in enumerate(self.pairs):
+            self.pairs[i] = s, times(q, stiffer**0.5)
+
     def accept(self, here: Place, trial: Place, s: Vector, length: float, quasi_newton: bool) -> None:
         """Learn from a step s that was low enough; length: relative to the one that was tried first."""
         q = trial.Gz - here.Gz
@@ -209,12 +220,12 @@ class Descent:
             self.pairs.appendleft((s, q) if self.pairs.maxlen == const.PAIRS else halved(s, q))
         else:
             self.pairs.clear()  # f_mu does not bend where they say that it does, and steps by them would not grow
-        tau = min(const.TAU_GROWTH * length * self.tau, const.MOST_GROWN_TAU * self.first_tau)
+        tau = min(const.TAU_GROWTH * length * self.tau, const.MOST_GROWN_TAU * self.far_tau)
         if sq > 0:
             long, short = ss / sq, sq / qq
             tau = short if short < const.SHORT_TAU * long else long
         least, most = const.TAU_LIMITS
-        self.tau = min(max(tau, least * self.first_tau), most * self.first_tau)
+        self.tau = min(max(tau, least * self.first_tau), most * self.far_tau)
         self.values = [*self.values[-const.HISTORY + 1 :], trial.value]
         self.plain_only = self.plain_only and quasi_newton
 

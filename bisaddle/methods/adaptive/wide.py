@@ -44,6 +44,11 @@ def halved(s: Vector, q: Vector) -> Pair:
     return Half.of(s), Half.of(q)
 
 
+def times(v: "Vector | Half", factor: float) -> "Vector | Half":
+    """A vector as a pair keeps it, multiplied."""
+    return v._replace(scale=v.scale * factor) if isinstance(v, Half) else v.dtype.type(factor) * v
+
+
 def face_direction(
     space: "Space | FlatSet", z: Vector, Gz: Vector, tau: float, pairs: Collection[Pair]
 ) -> tuple[Vector, Vector]:
