@@ -147,7 +147,7 @@ class Search:
         if self.centre.by_gap:
             return gaps.x <= const.STATIONARY_GAP * shift
         share = const.STATIONARY_CAREFUL if self.centre.careful else const.STATIONARY
-        if gaps.decrease > share * gaps.lag:
+        if gaps.decrease > share * gaps.lag or (self.centre.careful and gaps.size > const.RISEN * self.centre.lowered):
             return False
         return gaps.beyond <= const.STATIONARY_VERTEX * shift * y_set.diameter()
 

@@ -93,8 +93,8 @@ class Centre:
     age: steps of x at this one; shift: mu |y - y0| when x had followed the one before, infinite if that had another mu;
     best: the smallest shift (in networks the smallest gap), and the least decrease and lag together, at the end of a
     centre; idle: centres since either. slow: the largest mu with which x took too many steps; held: centres that would
-    have gone down to it. step, size: y - y0 and the size of the gradient in x at the end of the last centre. raised:
-    the steps of x for which mu was raised, until fewer were taken. careful: centres were idle, mu is not raised any
+    have gone down to it. step, size: y - y0 and the size of the gradient in x at the end of the last centre; lowered:
+    that size when mu was lowered last, infinite if it was raised since. raised: the steps of x for which mu was raised, until fewer were taken. careful: centres were idle, mu is not raised any
     more, and x follows more closely. by_gap: the gap tells whether x has followed, not what is to be gained; so it is
     in networks.
     """
@@ -109,6 +109,7 @@ class Centre:
     held: int = 0
     step: Vector | None = None
     size: float = np.inf
+    lowered: float = np.inf
     raised: int = 0
     careful: bool = False
     by_gap: bool = False
@@ -137,10 +138,12 @@ class Centre:
         elif little and self.age <= const.QUICK:
             if self.by_gap:
                 self.mu /= const.MU_FACTOR
-            elif self._goes_on(y - self.y0) and gaps.size * shift <= const.RISEN * self.size * self.shift:
+            elif self._goes_on(y - self.y0) and self._holds(gaps.size, shift):
                 self._lower()
         least, most = const.MU_LIMITS
         self.mu = min(max(self.mu, least), most)
+        if self.mu != before:
+            self.lowered = gaps.size if self.mu < before else np.inf
         if stationary or in_vain:
             self.shift = shift if self.mu == before else np.inf
             self.step, self.size, self.y0 = y - self.y0, gaps.size, y
@@ -151,6 +154,10 @@ class Centre:
         if self.step is None:
             return True
         return float(step @ self.step) > const.SAME_WAY * float((step @ step) * (self.step @ self.step)) ** 0.5
+
+    def _holds(self, size: float, shift: float) -> bool:
+        """Whether x is as stationary as it was at the last centre and with the last mu: a smaller one makes it less so."""
+        return size * shift <= const.RISEN * self.size * self.shift and size <= const.RISEN * self.lowered
 
     def _lower(self) -> None:
         """A smaller mu; one that has been too small before is tried again only when centre after centre asks for it."""
