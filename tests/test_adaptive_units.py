@@ -100,7 +100,7 @@ def test_mu_is_not_lowered_where_y_turns():
 
 
 def test_mu_is_not_lowered_where_x_falls_behind():
-    """y goes on the same way; only the gradient in x and mu |y - y0|, each beside its last value, count, not the gap."""
+    """y goes on the same way; the gradient in x and mu |y - y0|, each beside its last value, count, not the gap."""
     for size, lag, lowered in (
         (1.0, 1.0, True),
         (1.3, 1.0, False),
@@ -209,7 +209,7 @@ def test_a_centre_decides_alike_in_all_units():
         own, other = Centre(np.zeros(3), mu=1.0), Centre(np.zeros(3), mu=f / y**2)
         for _ in range(60):
             at, stationary, age = rng.normal(size=3), bool(rng.random() < 0.9), int(rng.integers(40))
-            size, decrease, lag = np.exp(rng.normal(size=3))
+            size, decrease, lag = np.exp(rng.normal(size=3)).tolist()
             own.age = other.age = age
             own.move(at, stationary, Gaps(size, 2 * size, size, decrease, lag))
             residual = float(np.exp(5 * rng.normal()))
@@ -221,7 +221,7 @@ def test_a_centre_decides_alike_in_all_units():
 
 
 def test_a_descent_that_rounding_hides_is_seen():
-    """Over a simplex with the gradient 1e6 + e: <grad, d0> has rounding of 1e6 |d0| eps, and is -|d0|^2 / tau at most."""
+    """Over a simplex, gradient 1e6 + e: <grad, d0> has rounding of 1e6 |d0| eps, and is -|d0|^2 / tau at most."""
     rng, hidden = np.random.default_rng(0), 0
     problem = bs.Problem(lambda x, theta, y, d: d @ x, None, bs.sets.Simplex(), data=jnp.zeros(6))
     for _ in range(30):

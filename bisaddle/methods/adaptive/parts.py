@@ -94,9 +94,9 @@ class Centre:
     best: the smallest shift (in networks the smallest gap), and the least decrease and lag together, at the end of a
     centre; idle: centres since either. slow: the largest mu with which x took too many steps; held: centres that would
     have gone down to it. step, size: y - y0 and the size of the gradient in x at the end of the last centre; lowered:
-    that size when mu was lowered last, infinite if it was raised since. raised: the steps of x for which mu was raised, until fewer were taken. careful: centres were idle, mu is not raised any
-    more, and x follows more closely. by_gap: the gap tells whether x has followed, not what is to be gained; so it is
-    in networks.
+    that size when mu was lowered last, infinite if it was raised since. raised: the steps of x for which mu was raised,
+    until fewer were taken. careful: centres were idle, mu is not raised any more, and x follows more closely. by_gap:
+    the gap tells whether x has followed, not what is to be gained; so it is in networks.
     """
 
     y0: Vector
@@ -156,7 +156,7 @@ class Centre:
         return float(step @ self.step) > const.SAME_WAY * float((step @ step) * (self.step @ self.step)) ** 0.5
 
     def _holds(self, size: float, shift: float) -> bool:
-        """Whether x is as stationary as it was at the last centre and with the last mu: a smaller one makes it less so."""
+        """Whether x is as stationary as at the last centre and with the last mu; with a smaller one it is less so."""
         return size * shift <= const.RISEN * self.size * self.shift and size <= const.RISEN * self.lowered
 
     def _lower(self) -> None:
