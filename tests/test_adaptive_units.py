@@ -47,7 +47,7 @@ def problem_in(units, lower=True):
 def test_other_units_change_no_step(lower):
     """32 steps, to a gap of 4e-12 here, towards one that is never reached, since tol is in units itself.
 
-    At rounding, a few steps later, gaps of x and y added up in other units may decide another way about mu.
+    At rounding, a few steps later, the target, which has units, may be met in some of them.
     """
 
     def path(units):
