@@ -148,7 +148,7 @@ def test_conjugate_gradients_and_newton_against_dense_solves():
     problem, start, _ = PROBLEMS["logistic"](0)
     solver = solver_of(problem, start)
     x, theta, _ = solver.kernels.flat(start)
-    theta, g, products, least = solver.solve_lower(x, theta, 1e-11)
+    theta, g, products, least, _ = solver.solve_lower(x, theta, 1e-11)
     there = oracle.lower_gradient(problem, start.x, jnp.asarray(theta))
     assert float(trees.norm(there)) <= 1e-11
     np.testing.assert_allclose(g, there, atol=1e-15)

@@ -1,5 +1,6 @@
 """Adaptive in other units of x, y and f; gaps relative to the gradient at the start."""
 
+from dataclasses import replace
 from itertools import islice
 
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 import bisaddle as bs
 from bisaddle.certificate.scale import gradient_scale
 from bisaddle.methods.adaptive import constants as const
+from bisaddle.methods.adaptive.inner import Residuals, Solver
 from bisaddle.methods.adaptive.method import Search
 from bisaddle.methods.adaptive.parts import Centre, Gaps
 from bisaddle.oracle.kernels import Kernels
@@ -45,7 +47,7 @@ def problem_in(units, lower=True):
 def test_other_units_change_no_step(lower):
     """32 steps, to a gap of 4e-12 here, towards one that is never reached, since tol is in units itself.
 
-    At rounding, a few steps later, gaps of x and y added up in other units may decide another way about mu.
+    At rounding, a few steps later, the target, which has units, may be met in some of them.
     """
 
     def path(units):
@@ -95,6 +97,35 @@ def test_mu_is_not_lowered_where_y_turns():
         centre.age = 1
         centre.move(centre.y0 + turn, True, gaps)
         assert (centre.mu < 1.0) == lowered
+
+
+def test_mu_is_not_lowered_where_x_falls_behind():
+    """y goes on the same way; the gradient in x and mu |y - y0|, each beside its last value, count, not the gap."""
+    for size, lag, lowered in (
+        (1.0, 1.0, True),
+        (1.3, 1.0, False),
+        (1.3, 0.7, True),
+        (0.7, 1.8, True),
+        (1.0, 1.5, False),
+    ):
+        for gap in (1e-3, 1.0, 1e3):
+            centre = Centre(np.zeros(2), mu=1.0)
+            for step, gaps in ((1, Gaps(1.0, 1.0, 1.0, 0.01, 1.0)), (2, Gaps(gap, gap, size, 0.01, lag))):
+                centre.age = 1
+                centre.move(np.full(2, float(step)), True, gaps)
+            assert (centre.mu < 1.0) == lowered
+
+
+def test_mu_is_not_lowered_again_before_x_has_caught_up():
+    """The gradient in x is larger with a smaller mu; until it is back where it was, mu does not fall."""
+    for careful in (False, True):
+        centre, found = Centre(np.zeros(2), mu=1.0, careful=careful), []
+        for k, size in enumerate((1.0, 1.0, 3.0, 3.0, 3.0, 1.1, 1.1)):
+            centre.age = 1
+            if not careful or size <= const.RISEN * centre.lowered:  # else x has not followed yet
+                centre.move(np.full(2, k + 1.0), True, Gaps(1.0, 1.0, size, 0.001, centre.mu / 4))
+            found.append(centre.mu)
+        assert found == [1.0, 1 / 4, 1 / 4, 1 / 4, 1 / 4, 1 / 16 if not careful else 1 / 4, 1 / 16]
 
 
 def test_rtol_is_relative_to_the_gradient_at_the_start():
@@ -152,12 +183,80 @@ def test_a_y_that_would_follow_x_is_no_degenerate_corner():
     assert not result.certificate.degenerate and not bs.certify(problem, result.point).degenerate
 
 
-def test_centres_without_progress_move_by_the_gap():
+def test_centres_without_progress_lower_mu_until_there_is_some():
+    """Idle centres: mu is not raised any more, and falls unless mu |y - y0| halves, which then goes to 0 either way."""
     centre, gaps = Centre(np.zeros(2), mu=1.0), Gaps(1.0, 1.0, 1.0, decrease=0.01, lag=1.0)
     turned = np.array([0.0, 1.0])
-    for _ in range(const.IDLE_BY_GAIN):
-        assert not centre.by_gap
+    for _ in range(const.IDLE + 1):
+        assert not centre.careful and centre.mu == 1.0
         centre.age = const.QUICK + 1
         centre.move(turned, True, gaps)
-    centre.move(turned, True, gaps)
-    assert centre.by_gap and centre.idle < const.IDLE_BY_GAIN
+    assert centre.careful and centre.mu == 1 / const.MU_FACTOR
+    for lag, mu in ((1.0, 1 / 4), (0.9, 1 / 16), (0.9, 1 / 16), (0.2, 1 / 16), (0.1, 1 / 64), (0.1, 1 / 64)):
+        centre.age = 50
+        centre.move(turned, True, gaps._replace(lag=lag))
+        assert centre.mu == mu
+    centre.age, y0 = const.STALE, centre.y0
+    centre.move(np.ones(2), False, gaps)  # x has not followed: it goes on with the same centre and weight
+    assert centre.mu == 1 / 64 and centre.y0 is y0
+
+
+def test_a_centre_decides_alike_in_all_units():
+    """Random histories, 60 centres each: mu in units of f / y^2, whatever the gaps of unit steps are there."""
+    kinds = set()
+    for seed, (x, y, f) in enumerate(5 * UNITS[1:]):
+        rng = np.random.default_rng(seed)
+        own, other = Centre(np.zeros(3), mu=1.0), Centre(np.zeros(3), mu=f / y**2)
+        for _ in range(60):
+            at, stationary, age = rng.normal(size=3), bool(rng.random() < 0.9), int(rng.integers(40))
+            size, decrease, lag = np.exp(rng.normal(size=3)).tolist()
+            own.age = other.age = age
+            own.move(at, stationary, Gaps(size, 2 * size, size, decrease, lag))
+            residual = float(np.exp(5 * rng.normal()))
+            other.move(y * at, stationary, Gaps(residual, 2 * residual, size * f / x, decrease * f, lag * f))
+            assert other.mu == own.mu * f / y**2 and other.careful == own.careful
+            np.testing.assert_array_equal(other.y0, y * own.y0)
+            kinds.add((own.careful, own.held > 0, own.raised > 0))
+    assert len(kinds) >= 4
+
+
+def test_a_descent_that_rounding_hides_is_seen():
+    """Over a simplex, gradient 1e6 + e: <grad, d0> has rounding of 1e6 |d0| eps, and is -|d0|^2 / tau at most."""
+    rng, hidden = np.random.default_rng(0), 0
+    problem = bs.Problem(lambda x, theta, y, d: d @ x, None, bs.sets.Simplex(), data=jnp.zeros(6))
+    for _ in range(30):
+        start = bs.Point(x=rng.dirichlet(np.full(6, 5.0)))
+        kernels = Kernels(replace(problem, data=jnp.asarray(1e6 + 1e-10 * rng.normal(size=6))), start)
+        x, theta, y = kernels.flat(start)
+        search = Search(kernels, x)
+        next(search.from_start(x, theta, y, None, 1e-12))
+        search.descent.tau = 1.0
+        d0, _, slope, _ = search._direction()
+        hidden += float(search.here.Gz @ d0) >= 0
+        assert slope < 0 and (slope == pytest.approx(-d0 @ d0) or float(search.here.Gz @ d0) < 0)
+    assert hidden > 5
+
+
+def test_with_the_right_inverse_w_takes_one_product():
+    """g has the same Hessian H everywhere: w = H^-1 f_theta from 0 by one product, from a guess by two."""
+    rng = np.random.default_rng(0)
+    H, C = np.cov(rng.normal(size=(5, 30))) + np.eye(5), rng.normal(size=(5, 3))
+    upper = lambda x, theta, y, d: 0.5 * jnp.sum((theta - 1) ** 2) + 0.1 * jnp.sum(x**3)
+    lower = lambda x, theta, d: 0.5 * theta @ d[0] @ theta - theta @ d[1] @ x
+    problem = bs.Problem(upper, lower, bs.sets.L2Ball(10.0), data=(jnp.array(H), jnp.array(C)))
+    start = bs.Point(x=np.ones(3), theta=np.zeros(5))
+    kernels = Kernels(problem, start)
+    solver, (x, theta, y) = Solver(kernels), kernels.flat(start)
+    inner, _ = solver.begin(x, theta, y, 0.5)
+    solver.inverse.matrices = np.linalg.inv(H)[None]
+    spent = []
+    for x in rng.normal(size=(3, 3)):
+        before = solver.cost.hvps
+        found = solver.evaluate(x, inner, False, y, 1.0, Residuals(1e-11, 1e-11, 1e-11))
+        spent.append(solver.cost.hvps - before)
+        theta = np.linalg.solve(H, C @ x)
+        w = np.linalg.solve(H, theta - 1)
+        np.testing.assert_allclose(found.Gx, 0.3 * x**2 + C.T @ w, rtol=1e-9)
+        np.testing.assert_allclose(found.inner.w, w, rtol=1e-9)
+        assert found.inner.left < 1e-12
+    assert spent == [2, 2, 2]

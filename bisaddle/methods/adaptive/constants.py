@@ -18,6 +18,7 @@ LEAST_C_LOW_TRIALS = 1e-6  # after trials that failed, which more often have ano
 
 # --- the centre y0 and the weight mu ----------------------------------------------------------------------------------
 STATIONARY = 0.1  # decrease to be had relative to mu |y - y0|^2 at which the centre moves; less is wasted on this one
+STATIONARY_CAREFUL = 0.01  # the same once centres have brought no progress
 STATIONARY_VERTEX = 0.2  # Frank-Wolfe gap relative to mu |y - y0| diam Y at which the centre moves
 STATIONARY_GAP = 0.3  # x gap relative to mu |y - y0| at which a centre moves by the gap, as in networks
 STATIONARY_TARGET = 0.15  # share of the target at which the x gap is small enough for any centre, y's for any mu
@@ -27,12 +28,12 @@ SLOW = 20  # more steps of x at one centre call for a larger mu, with which f_mu
 QUICK = 8  # as few steps of x allow a smaller mu, with which centres move further
 LITTLE_PROGRESS = 0.5  # of mu |y - y0| from centre to centre: a factor above this calls for a smaller mu
 SAME_WAY = 0.5  # cosine between the moves of y from two centres: below, y turns, and a smaller mu would turn it further
-RISEN = 1.1  # gap relative to that at the end of the last centre: beyond, a smaller mu would make it worse
+RISEN = 1.2  # x gradient times mu |y - y0| relative to the last centre's: beyond, a smaller mu would make it worse
 HELD = 10  # centres that ask for a mu with which x was too slow once, before it is tried again
 MU_LIMITS = 1e-30, 1e30  # against overflow alone: the first mu may be wrong by any factor
-IDLE_BY_GAIN = 20  # centres without progress, after which the gap tells when the next one moves
-IDLE = 40  # centres without a smaller gap: they go round in circles
-SMALLER_GAP = 0.9  # factor below the best gap that counts as smaller
+IDLE = 20  # centres without progress: they go round in circles, and care is needed
+IDLE_BY_GAP = 40  # the same in networks
+SMALLER_GAP = 0.9  # factor below the best measure of a centre that counts as progress
 
 # --- the direction and length of a step of x --------------------------------------------------------------------------
 PAIRS = 20  # of L-BFGS: a quarter fewer oracle calls than with 5

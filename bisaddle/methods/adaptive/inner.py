@@ -24,7 +24,7 @@ class Inner(NamedTuple):
     """The inner variables at some x, with g_theta, f and its gradients there; the next solve starts from them.
 
     L_y: the curvature of f in y along the last step; mu_g: the least curvature of g met so far; slope: |f_x| and
-    |g_theta_x w| together, the scale of the gradient in x.
+    |g_theta_x w| together, the scale of the gradient in x; left: see Lower.
     """
 
     theta: Vector
@@ -35,6 +35,20 @@ class Inner(NamedTuple):
     L_y: float
     mu_g: float
     slope: float = 0.0
+    left: float = np.inf
+
+
+class Lower(NamedTuple):
+    """What a solve for theta has found: g_theta there, the products it took, the least curvature met.
+
+    left: the share of the gradient that one product left, with an inverse of the right Hessian; infinite if not known.
+    """
+
+    theta: Vector
+    g_theta: Vector
+    products: int = 0
+    least: float = np.inf
+    left: float = np.inf
 
 
 class Residuals(NamedTuple):
@@ -114,7 +128,7 @@ class Solver:
         target = const.FIRST_RESIDUAL * min(1.0, mu_g)
         w = g_theta = theta
         if kernels.has_lower:
-            theta, g_theta, products, _ = self.solve_lower(x, theta, target)
+            theta, g_theta, products, *_ = self.solve_lower(x, theta, target)
             self.inverse.after(products)
         upper = kernels.upper(x, theta, y)
         self.cost.gradients += 1
@@ -151,33 +165,37 @@ class Solver:
         """
         kernels, recall, y_set = self.kernels, self.recall, self.kernels.y_set
         tight = max(residuals.theta, const.ROUNDING * kernels.eps)
-        theta, g_theta, least, f_known, solved = warm.theta, warm.g_theta, np.inf, stays, True
+        theta, f_known, solved = warm.theta, stays, True
+        lower, least = Lower(theta, warm.g_theta), warm.mu_g
         short = x if recall is None else self.short(x)
         if kernels.has_lower:
             self.cost.hvps += self.inverse.renew(x, theta)  # at a theta that was solved for: a guess may be anywhere
             if not stays and recall is not None:
                 theta = recall.theta_at(short)
-            theta, g_theta, products, least = self.solve_lower(x, theta, tight, g_theta if stays else None, warm.theta)
-            solved = is_solved(g_theta, tight, least, warm.theta)
-            self.inverse.after(products)
-            f_known = stays and products == 0
+            lower = self.solve_lower(x, theta, tight, warm.g_theta if stays else None, warm.theta)
+            theta, least = lower.theta, min(least, lower.least)
+            solved = is_solved(lower.g_theta, tight, lower.least, warm.theta)
+            self.inverse.after(lower.products)
+            f_known = stays and lower.products == 0
         upper = warm.upper
         if not f_known:
             warm = warm if stays else self._foreseen(x, warm, y0, mu)
             upper = kernels.upper(x, theta, warm.y)
             self.cost.gradients += 1
         y, upper, L_y = self.ascend(x, theta, warm, upper, y0, mu, self._y_target(residuals.y, upper.f_y, mu))
-        w, Gx, value = warm.w, upper.f_x, upper.value
+        w, Gx, value, left = warm.w, upper.f_x, upper.value, lower.left if lower.products else warm.left
         if kernels.has_lower:
-            w = w if recall is None else recall.w_at(short, y)
-            tight = max(residuals.w, const.RELATIVE_ROUNDING * kernels.eps * norm(upper.f_theta))
-            adjoint = self._solve_adjoint(x, theta, upper.f_theta, tight, w)
-            w = adjoint.w
+            size = norm(upper.f_theta)
+            tight = max(residuals.w, const.RELATIVE_ROUNDING * kernels.eps * size)
+            # where one product is enough from 0, the residual of a guess would be a second one
+            start = None if left * size <= tight else w if recall is None else recall.w_at(short, y)
+            adjoint = self._solve_adjoint(x, theta, upper.f_theta, tight, start)
             least = min(least, adjoint.least)
+            w = adjoint.w
             Gx = Gx - adjoint.cross
-            solved = solved and norm(adjoint.r) <= max(tight, const.UNSOLVED * norm(upper.f_theta))
+            solved = solved and norm(adjoint.r) <= max(tight, const.UNSOLVED * size)
             del adjoint  # whose cross product is as long as x
-            value -= float(w @ g_theta)
+            value -= float(w @ lower.g_theta)
         if y_set is not None:
             away = y - y0
             value -= y_set.penalty(y) + 0.5 * mu * float(away @ away)
@@ -187,12 +205,13 @@ class Solver:
             if self.slopes is not None and not (stays and self.slopes.filled):  # one row for each x
                 self.slopes.add(x, y[:0], upper.f_y, y[:0])
         slope = max(warm.slope, norm(upper.f_x) + distance(upper.f_x, Gx))
-        return Evaluation(Inner(theta, y, w, g_theta, upper, L_y, min(warm.mu_g, least), slope), value, Gx, solved)
+        inner = Inner(theta, y, w, lower.g_theta, upper, L_y, least, slope, left)
+        return Evaluation(inner, value, Gx, solved)
 
     def solve_lower(
         self, x: Vector, theta: Vector, target: float, g: Vector | None = None, last: Vector | None = None
-    ) -> tuple[Vector, Vector, int, float]:
-        """(theta, g_theta, products, least curvature met): conjugate gradients until |g_theta| <= target.
+    ) -> Lower:
+        """theta by conjugate gradients until |g_theta| <= target.
 
         Where g is not surely quadratic in theta, inside Newton's method, until no step shortens the gradient: then
         rounding is all that is left of it. g: g_theta to begin with, if it is known. last: another theta to begin with,
@@ -200,7 +219,7 @@ class Solver:
         """
         kernels, inverse = self.kernels, self.inverse.matrices
         if g is not None and not norm(g) > target:
-            return theta, g, 0, np.inf
+            return Lower(theta, g)
         # the residual of the system of a quadratic is the new gradient; else the gradient has a remainder besides
         aims = (target, 0.0) if kernels.quadratic else (const.NEWTON_SHARE * target, const.NEWTON_RELATIVE)
         right = None if g is None else -g
@@ -208,7 +227,9 @@ class Solver:
         self.cost.gradients += g is None
         self.cost.hvps += solved.products
         if kernels.quadratic:
-            return theta + solved.w, -solved.r, solved.products, solved.least
+            one = solved.products == 1 and not kernels.has_hidden_layer  # a network ends elsewhere with other digits
+            left = norm(solved.r) / max(norm(solved.right), const.TINIEST) if one else np.inf
+            return Lower(theta + solved.w, -solved.r, solved.products, solved.least, left)
         g, products, least = -solved.right, 0, np.inf
         length = norm(g)
         for i in range(const.NEWTON_STEPS):
@@ -229,7 +250,7 @@ class Solver:
             if not norm(new_g) < length:
                 break
             theta, g, length, solved = new, new_g, norm(new_g), None
-        return theta, g, products, least
+        return Lower(theta, g, products, least)
 
     def _solve_adjoint(
         self, x: Vector, theta: Vector, f_theta: Vector, target: float, start: Vector | None = None

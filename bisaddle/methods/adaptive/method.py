@@ -11,7 +11,7 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
             evaluate f_mu at x with inner solves a hundred times more accurate
             target <- target / 10 if the gap is confirmed, else all later inner solves are ten times more accurate
         else if decrease <= lag / 10, or x gap <= 0.15 target, or 100 steps of x were made with this y0 and mu:
-            y0 <- y in the first case;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took; pairs follow it
+            y0 <- y in the first two cases;     mu <- 4 mu, mu or mu / 4, by how many steps of x it took, pairs with it
             evaluate f_mu at x
         else:
             d0 <- P_X(x - tau grad f_mu) - x;     d <- d0 with its part in the face of X by L-BFGS     [coordinates.py]
@@ -161,7 +161,8 @@ class Search:
         shift = (self.centre.mu * gaps.lag) ** 0.5
         if self.centre.by_gap:
             return gaps.x <= const.STATIONARY_GAP * shift
-        if gaps.decrease > const.STATIONARY * gaps.lag:
+        share = const.STATIONARY_CAREFUL if self.centre.careful else const.STATIONARY
+        if gaps.decrease > share * gaps.lag or (self.centre.careful and gaps.size > const.RISEN * self.centre.lowered):
             return False
         return gaps.beyond <= const.STATIONARY_VERTEX * shift * y_set.diameter()
 
@@ -241,7 +242,9 @@ class Search:
         sound = isfinite(slope) and all_finite(d) and slope <= -least
         if sound and descent.pairs and not descent.plain_only:
             return d0, d, slope, True
-        return d0, d0, float(here.Gz @ d0), False
+        slope = float(here.Gz @ d0)
+        # where its terms cancel, rounding may hide it; a projection has at least the other one
+        return d0, d0, slope if slope < 0 else -float(d0 @ d0) / descent.tau, False
 
     def _measure(self) -> None:
         """The gaps here and the accuracy that they ask for; vertices become atoms where they promise enough."""
@@ -275,9 +278,8 @@ class Search:
         if not np.isfinite(self.centre.best[0]):  # a start far away may have had values that mean nothing here
             now = max(abs(self.here.value), gaps.decrease, gaps.lag)
             self.descent.scale = min(self.descent.scale, now)
-        self.centre.move(self.here.inner.y, stationary, gaps)
-        if self.centre.mu < mu and gaps.both - gaps.x <= const.STATIONARY_TARGET * self.aim.target:
-            self.centre.mu = mu  # y is near enough, and with a smaller mu x would only be slower
+        near = gaps.both - gaps.x <= const.STATIONARY_TARGET * self.aim.target
+        self.centre.move(self.here.inner.y, stationary, gaps, near)
         if self.centre.mu == mu:
             return
         if self.kernels.has_hidden_layer:  # whose limits on steps were chosen without them

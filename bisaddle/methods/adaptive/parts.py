@@ -96,11 +96,12 @@ class Centre:
     """The proximal term mu/2 |y - y0|^2, and how the centres have done so far.
 
     age: steps of x at this one; shift: mu |y - y0| when x had followed the one before, infinite if that had another mu;
-    best: the smallest gap, and the least decrease and lag together, at the end of a centre; idle: centres since either.
-    slow: the largest mu with which x took too many steps; held: centres that would have gone down to it. step, gap:
-    y - y0 and the gap at the end of the last centre. raised: the steps of x for which mu was raised, until fewer were
-    taken. by_gap: the gap tells whether x has followed, not what is to be
-    gained; so it is in networks, and once centres have gone round in circles.
+    best: the smallest shift (in networks the smallest gap), and the least decrease and lag together, at the end of a
+    centre; idle: centres since either. slow: the largest mu with which x took too many steps; held: centres that would
+    have gone down to it. step, size: y - y0 and the size of the gradient in x at the end of the last centre; lowered:
+    that size when mu was lowered last, infinite if it was raised since. raised: the steps of x for which mu was raised,
+    until fewer were taken. careful: centres were idle, mu is not raised any more, and x follows more closely. by_gap:
+    the gap tells whether x has followed, not what is to be gained; so it is in networks.
     """
 
     y0: Vector
@@ -112,52 +113,59 @@ class Centre:
     slow: float = 0.0
     held: int = 0
     step: Vector | None = None
-    gap: float = np.inf
-    by_gap: bool = False
+    size: float = np.inf
+    lowered: float = np.inf
     raised: int = 0
+    careful: bool = False
+    by_gap: bool = False
 
-    def move(self, y: Vector, stationary: bool, gaps: Gaps) -> None:
-        """y0 <- y if x has followed the centre; mu by how many steps of x that took."""
+    def move(self, y: Vector, stationary: bool, gaps: Gaps, near: bool = False) -> None:
+        """y0 <- y if x has followed the centre; mu by how many steps of x that took.
+
+        near: the y gap is small enough as it is; with a smaller mu x would only be slower.
+        """
         before = self.mu
         shift = (self.mu * gaps.lag) ** 0.5
-        # a smaller mu lowers the second even where y only turns, and units decide what counts in the first
-        measures = gaps.both, gaps.decrease + gaps.lag
+        # a smaller mu lowers the second even where y only turns
+        measures = gaps.both if self.by_gap else shift, gaps.decrease + gaps.lag
         better = any(new < const.SMALLER_GAP * best for new, best in zip(measures, self.best, strict=True))
-        idle = 0 if better else self.idle + 1
-        if idle >= const.IDLE_BY_GAIN and not self.by_gap:
-            self.by_gap, self.best, self.slow, idle = True, (np.inf, np.inf), 0.0, 0
-        # centres that still go round in circles are given up for good: y0 stays, and mu -> 0 (docs/adaptive.md, 6)
-        circling = max(idle, self.idle) >= const.IDLE
+        self.idle = 0 if better else self.idle + 1
+        # from now on y moves half as far with every centre or mu falls, so that the y gap does (docs/adaptive.md, 6)
+        self.careful = self.careful or self.idle >= (const.IDLE_BY_GAP if self.by_gap else const.IDLE)
         slow = not stationary or self.age > const.SLOW
         # x that takes as long with a larger mu is slow for another reason, and the larger mu, which holds less back,
         # would only have it wait longer: then mu stays, and y0 moves all the same
-        in_vain = slow and not circling and 0 < self.raised <= self.age
+        in_vain = slow and not self.careful and 0 < self.raised <= self.age
         self.raised = self.raised if in_vain else 0
-        if circling:
-            self.mu /= const.MU_FACTOR if stationary else 1
+        little = shift > const.LITTLE_PROGRESS * self.shift
+        if self.careful:
+            self.mu /= const.MU_FACTOR if stationary and little and not near else 1
         elif slow and not in_vain:
             self.slow, self.held, self.raised = max(self.slow, self.mu), 0, self.age
             self.mu = const.MU_FACTOR * self.mu
-        elif shift > const.LITTLE_PROGRESS * self.shift and self.age <= const.QUICK:
+        elif little and self.age <= const.QUICK:
             if self.by_gap:
                 self.mu /= const.MU_FACTOR
-            elif self._goes_on(y - self.y0) and gaps.both <= const.RISEN * self.gap:
+            elif not near and self._goes_on(y - self.y0) and self._holds(gaps.size, shift):
                 self._lower()
         least, most = const.MU_LIMITS
         self.mu = min(max(self.mu, least), most)
+        if self.mu != before:
+            self.lowered = gaps.size if self.mu < before else np.inf
         if stationary or in_vain:
             self.shift = shift if self.mu == before else np.inf
-            self.step, self.gap = y - self.y0, gaps.both
-            if not circling:
-                self.y0 = y
+            self.step, self.size, self.y0 = y - self.y0, gaps.size, y
         self.best = min(self.best[0], measures[0]), min(self.best[1], measures[1])
-        self.idle = const.IDLE if circling else idle
 
     def _goes_on(self, step: Vector) -> bool:
         """Whether y moves where it moved from the last centre: then it has far to go, and a smaller mu lets it."""
         if self.step is None:
             return True
         return float(step @ self.step) > const.SAME_WAY * float((step @ step) * (self.step @ self.step)) ** 0.5
+
+    def _holds(self, size: float, shift: float) -> bool:
+        """Whether x is as stationary as at the last centre and with the last mu; with a smaller one it is less so."""
+        return size * shift <= const.RISEN * self.size * self.shift and size <= const.RISEN * self.lowered
 
     def _lower(self) -> None:
         """A smaller mu; one that has been too small before is tried again only when centre after centre asks for it."""
