@@ -101,6 +101,8 @@ WALKS = {
             "sets/",
             "methods/base.py",
             "methods/adaptive/parts.py",
+            "methods/adaptive/first.py",
+            "methods/adaptive/recall.py",
             "methods/adaptive/inverse.py",
             "oracle/spectra.py",
             "oracle/depends.py",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
+from bisaddle.methods.adaptive.first import first_scales
 from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver, is_solved
-from bisaddle.methods.adaptive.method import first_scales
 from bisaddle.methods.adaptive.parts import Descent
 from bisaddle.oracle.kernels import Kernels, Upper
 

@@ -13,9 +13,10 @@ import bisaddle as bs
 from bisaddle import oracle
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.constants import FREE_PRODUCTS, RECALLED, RECALLED_ENTRIES
-from bisaddle.methods.adaptive.inner import Recall, Residuals, Solver, most_recalled
+from bisaddle.methods.adaptive.inner import Residuals, Solver
 from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.adaptive.parts import most_pairs
+from bisaddle.methods.adaptive.recall import Recall, most_recalled
 from bisaddle.oracle.depends import depends
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.theta_blocks import MOST, matrix_blocks

@@ -30,10 +30,9 @@ CALLBACK_STEPS = 100
 PATIENCE = 10
 # steps of a host-driven run before the next start has its turn
 TURN = 10
-# steps of a host-driven run without a smaller gap of its own, after which it is asked whether there can be one
-STUCK = 200
-# the same, after which it is asked what is wrong with the problem
-HOPELESS = 1000
+# steps of a host-driven run without a smaller gap of its own, after which it is asked whether there can be one, and
+# what is wrong with the problem
+STUCK, HOPELESS = 200, 1000
 # the same in float32, where certificates are in float64: then it has met rounding, and goes on in float64
 COARSE = 100
 # share of tol in the gap of steps in float64 that leaves nothing but the rounding of their points
@@ -292,10 +291,8 @@ class HostRun(Run):
     def out_of_reach(self, tol: float | None) -> Status | None:
         """STALLED, where the method's own gap has not fallen for long and no point there could be certified.
 
-        Or what the certificate has against the problem: a run may end at a kink, say, whatever its gap.
-
-        In float32 the steps may be what is too rough, and then float64 has its turn; once it has, the rounding of the
-        points alone can be in the way.
+        Or what the certificate has against the problem: a run may end at a kink. In float32 the steps may be what is
+        too rough, and then float64 has its turn; once it has, the rounding of the points alone can be in the way.
         """
         idle = self.k - self.best.k
         if tol is None or not self.sparse:

@@ -4,7 +4,7 @@
 """
 
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.inverse import Inverse
+from bisaddle.methods.adaptive.recall import Recall
 from bisaddle.methods.base import Counts, NotStronglyConvex
 from bisaddle.oracle.implicit import newton_step, norm
 from bisaddle.oracle.kernels import Kernels, Solve, Upper, Vector
@@ -330,55 +331,6 @@ class Solver:
         return y, upper, L_y
 
 
-@dataclass
-class Recall:
-    """The last evaluations, the newest first, a row each: inputs (x, y), and theta and w found for them."""
-
-    filled: int = 0
-    inputs: Vector = field(default_factory=lambda: np.zeros((0, 0)))
-    theta: Vector = field(default_factory=lambda: np.zeros((0, 0)))
-    w: Vector = field(default_factory=lambda: np.zeros((0, 0)))
-
-    def add(self, x: Vector, y: Vector, theta: Vector, w: Vector) -> None:
-        given = np.concatenate([x, y])
-        if not self.filled:
-            most = most_recalled(given.size, theta.size + w.size)
-            empty = lambda row: np.zeros((most, row.size), row.dtype)
-            self.inputs, self.theta, self.w = empty(given), empty(theta), empty(w)
-        for rows, new in ((self.inputs, given), (self.theta, theta), (self.w, w)):
-            rows[1:] = rows[:-1]
-            rows[0] = new
-        self.filled = min(self.filled + 1, len(self.inputs))
-
-    def theta_at(self, x: Vector) -> Vector:
-        """The affine combination of the known theta whose weights bring the known x closest to this one."""
-        return self._combined([x], self.theta)
-
-    def w_at(self, x: Vector, y: Vector) -> Vector:
-        """The same for w, which depends on x and on y, each in units of how far it has moved."""
-        return self._combined([x, y], self.w)
-
-    def _combined(self, parts: list[Vector], answers: Vector) -> Vector:
-        given = np.concatenate(parts)
-        known, answers = self.inputs[: self.filled, : given.size], answers[: self.filled]
-        if self.filled == 1:
-            return answers[0].copy()
-        steps, step, end = known[1:] - known[0], given - known[0], 0
-        for part in parts if len(parts) > 1 else ():
-            place = slice(end, end := end + part.size)
-            moved = norm(steps[:, place].ravel()) or 1.0
-            steps[:, place] /= moved
-            step[place] /= moved
-        weights = affine_weights(steps, step)
-        return answers[0] + weights @ (answers[1:] - answers[0])
-
-
-def most_recalled(inputs: int, answers: int) -> int:
-    """How many evaluations are remembered, by the entries of what each was given and of what it found."""
-    fitting = const.RECALLED_ENTRIES // (inputs + answers)
-    return min(const.RECALLED, fitting, max(2, const.RECALLED_INPUTS // inputs))
-
-
 def distance(a: Vector, b: Vector) -> float:
     """|a - b|, of large vectors piece by piece."""
     if a.size <= const.PIECE:
@@ -404,14 +356,3 @@ class SolverState(NamedTuple):
     excess: float
     apart: int
     matrices: Vector
-
-
-def affine_weights(steps: Vector, step: Vector) -> Vector:
-    """c with step = sum_i c_i steps_i nearly, by least squares in which long and short steps count alike."""
-    length = np.sqrt(np.einsum("ij,ij->i", steps, steps))
-    length[length == 0] = 1  # its row of zeros gets no weight
-    unit = steps / length[:, None]
-    normal = unit @ unit.T
-    normal.flat[:: len(normal) + 1] += const.RECALL_ROUNDING * np.finfo(steps.dtype).eps
-    weights = np.linalg.solve(normal, unit @ step) / length
-    return weights if np.isfinite(weights @ weights) else np.zeros_like(weights)
