@@ -80,7 +80,7 @@ def test_published_problems_with_constraints_end_at_their_values(name):
     np.testing.assert_allclose(result.certificate.worst_value, given.value, rtol=1e-5)
 
 
-@pytest.mark.parametrize("seed", [1, 4, 5])
+@pytest.mark.parametrize("seed", range(6))
 def test_an_f_y_that_differs_by_its_rounding_alone_is_no_scale(seed):
     """f has one value for all y at the start and at the probe: steps by its range over Y, 1e-16, led nowhere."""
     result = solved(*adaptive_fresh.make("entropic", seed))

@@ -23,9 +23,10 @@ UNKNOWN = First(1.0, 0.0, 0.0)
 
 
 def reach(change: float, slope: float, x: Vector) -> float:
-    """The length over which f changes by so much, as its slope tells, or a few lengths of x if that is less."""
-    length = change / slope or norm(x) or 1.0
-    return min(length, const.LONGEST * norm(x) or length)
+    """The length over which f changes by so much, as its slope tells; a few lengths of x at most, and no rounding."""
+    size = norm(x)
+    length = max(change / slope, np.finfo(x.dtype).eps ** 0.5 * size) if change > 0 else size
+    return min(length, const.LONGEST * size or length) or 1.0
 
 
 def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
@@ -40,12 +41,13 @@ def first_scales(solver: Solver, x: Vector, inner: Inner, Gx: Vector) -> First:
     kernels, cost, y = solver.kernels, solver.cost, inner.y
     y_set = kernels.y_set
     assert y_set is not None
+    diameter = y_set.diameter()
 
     def scales(f_y: Vector) -> First:
         across = y_set.project(y + far(y_set, f_y)) - y_set.project(y - far(y_set, f_y))
         width, change = norm(across), float(f_y @ across)
-        # an f_y that is the same in all entries, say, still differs across Y by its rounding
-        none = const.ROUNDING * kernels.eps * norm(f_y) * width
+        # an f_y that is the same in all entries, say, still differs across Y by its rounding, and points anywhere
+        none = const.ROUNDING * kernels.eps * norm(f_y) * max(width, diameter if np.isfinite(diameter) else 0.0)
         return First(change / width**2, change / width, change) if none < change < np.inf else First(0.0, 0.0, 0.0)
 
     at_start = scales(inner.upper.f_y)
