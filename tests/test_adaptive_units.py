@@ -116,6 +116,16 @@ def test_mu_is_not_lowered_where_x_falls_behind():
             assert (centre.mu < 1.0) == lowered
 
 
+def test_mu_is_not_lowered_where_y_is_far_ahead():
+    """y goes on the same way, both fall; of the most that each was off, x has a tenth left and y from 1 to 1/100."""
+    for left, lowered in ((1.0, True), (0.1, True), (0.04, True), (0.03, False), (0.01, False)):
+        centre = Centre(np.zeros(2), mu=1.0)
+        for step, (size, shift) in enumerate([(5.0, 0.2), (0.5, 0.2 * left), (0.5, 0.2 * left)]):
+            centre.age = 1 if step else const.QUICK + 1
+            centre.move(np.full(2, step + 1.0), True, Gaps(1.0, 1.0, size, 0.0, shift**2))
+        assert (centre.mu < 1.0) == lowered
+
+
 def test_mu_is_not_lowered_again_before_x_has_caught_up():
     """The gradient in x is larger with a smaller mu; until it is back where it was, mu does not fall."""
     for careful in (False, True):

@@ -29,6 +29,7 @@ QUICK = 8  # as few steps of x allow a smaller mu, with which centres move furth
 LITTLE_PROGRESS = 0.5  # of mu |y - y0| from centre to centre: a factor above this calls for a smaller mu
 SAME_WAY = 0.5  # cosine between the moves of y from two centres: below, y turns, and a smaller mu would turn it further
 RISEN = 1.2  # x gradient times mu |y - y0| relative to the last centre's: beyond, a smaller mu would make it worse
+AHEAD = 3  # how much further y may have come than x, each relative to the most it was off, for a smaller mu
 HELD = 10  # centres that ask for a mu with which x was too slow once, before it is tried again
 MU_LIMITS = 1e-30, 1e30  # against overflow alone: the first mu may be wrong by any factor
 IDLE = 20  # centres without progress: they go round in circles, and care is needed

@@ -100,8 +100,9 @@ class Centre:
     centre; idle: centres since either. slow: the largest mu with which x took too many steps; held: centres that would
     have gone down to it. step, size: y - y0 and the size of the gradient in x at the end of the last centre; lowered:
     that size when mu was lowered last, infinite if it was raised since. raised: the steps of x for which mu was raised,
-    until fewer were taken. careful: centres were idle, mu is not raised any more, and x follows more closely. by_gap:
-    the gap tells whether x has followed, not what is to be gained; so it is in networks.
+    until fewer were taken. most: the largest size and shift at the end of a centre. careful: centres were idle, mu is
+    not raised any more, and x follows more closely. by_gap: the gap tells whether x has followed, not what is to be
+    gained; so it is in networks.
     """
 
     y0: Vector
@@ -116,6 +117,7 @@ class Centre:
     size: float = np.inf
     lowered: float = np.inf
     raised: int = 0
+    most: tuple[float, float] = (0.0, 0.0)
     careful: bool = False
     by_gap: bool = False
 
@@ -137,6 +139,7 @@ class Centre:
         # would only have it wait longer: then mu stays, and y0 moves all the same
         in_vain = slow and not self.careful and 0 < self.raised <= self.age
         self.raised = self.raised if in_vain else 0
+        self.most = max(self.most[0], gaps.size), max(self.most[1], shift)
         little = shift > const.LITTLE_PROGRESS * self.shift
         if self.careful:
             self.mu /= const.MU_FACTOR if stationary and little and not near else 1
@@ -164,7 +167,12 @@ class Centre:
         return float(step @ self.step) > const.SAME_WAY * float((step @ step) * (self.step @ self.step)) ** 0.5
 
     def _holds(self, size: float, shift: float) -> bool:
-        """Whether x is as stationary as at the last centre and with the last mu; with a smaller one it is less so."""
+        """Whether x is as stationary as at the last centre and with the last mu; with a smaller one it is less so.
+
+        And has come about as far as y: where x is behind, a smaller mu helps the wrong one.
+        """
+        if size * self.most[1] > const.AHEAD * shift * self.most[0]:
+            return False
         return size * shift <= const.RISEN * self.size * self.shift and size <= const.RISEN * self.lowered
 
     def _lower(self) -> None:
