@@ -296,7 +296,7 @@ def test_all_that_comes_out_is_in_the_dtype_of_the_point():
 @pytest.mark.parametrize("name", [*LOWER, "wavy saddle"])
 def test_the_accurate_solves_equal_those_written_out_in_numpy(name, path, monkeypatch):
     if path != "dense":
-        monkeypatch.setattr(accurate, "DENSE_LIMIT", 0)
+        monkeypatch.setattr(accurate, "FEW_DENSE_LIMIT", 0)
     place = Place(name)
     solved = Implicit(place.kernels, place.x, place.theta, place.y)
     if name == "wavy saddle":
@@ -329,7 +329,7 @@ def test_the_accurate_solves_equal_those_written_out_in_numpy(name, path, monkey
 @pytest.mark.parametrize("path", ["dense", "conjugate gradients"])
 def test_the_accurate_solves_stop_at_the_accuracy_asked_for(path, monkeypatch):
     if path != "dense":
-        monkeypatch.setattr(accurate, "DENSE_LIMIT", 0)
+        monkeypatch.setattr(accurate, "FEW_DENSE_LIMIT", 0)
     place = Place("logistic")
     exact = Implicit(place.kernels, place.x, place.theta, place.y)
     for accuracy in (1e-2, 1e-5, 1e-8):

@@ -61,7 +61,7 @@ SPECTRA = {
 }
 
 
-@pytest.mark.parametrize("size", [6, 150])
+@pytest.mark.parametrize("size", [6, 300])
 @pytest.mark.parametrize("kind", SPECTRA)
 def test_an_indefinite_lower_level_is_witnessed(kind, size):
     """Below and beyond the size up to which the Hessian is a matrix."""
@@ -87,7 +87,7 @@ def test_a_mu_g_that_is_too_large_is_refused_by_name(size):
         assert bs.certify(*indefinite(h, mu_g=right)).lower_witness is None
 
 
-@pytest.mark.parametrize("size", [6, 150])
+@pytest.mark.parametrize("size", [6, 300])
 def test_a_solve_of_an_indefinite_lower_level_says_so(size):
     result = bs.solve(*indefinite(SPECTRA["one far below"](None, size)))
     assert result.status is bs.Status.NOT_STRONGLY_CONVEX and "ridge" in result.status.advice
