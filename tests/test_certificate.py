@@ -170,7 +170,7 @@ def test_error_bound_holds(name, known, record):
 
 @pytest.mark.parametrize("limit", [256, 128])
 def test_error_bound_holds_on_both_sides_of_the_dense_limit(limit, monkeypatch):
-    """theta of size 150; beyond the limit conjugate gradients stop early where accuracy allows, and the bound covers it."""
+    """theta of size 150; beyond it conjugate gradients stop early where accuracy allows, and the bound covers that."""
     monkeypatch.setattr(implicit, "FEW_DENSE_LIMIT", limit)
     for seed, accuracy in enumerate([0.0, 1e-10, 1e-6, 1e-4, 1e-2]):
         problem, start, _ = linear_quadratic(seed, 0.5, m=150)

@@ -11,8 +11,8 @@ from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device
 from bisaddle.trees import Number
 
-# up to this many lower variables the Hessian is formed and factorised, up to the second number with few data and an x of
-# at most SHORT_X entries; beyond, conjugate gradients
+# up to this many lower variables the Hessian is formed and factorised, up to the second number with few data and an x
+# of at most SHORT_X entries; beyond, conjugate gradients
 DENSE_LIMIT, FEW_DENSE_LIMIT, SHORT_X = 128, 256, 1024
 NEWTON_STEPS = 100
 # a Newton step shorter than this that does not shorten the gradient has met rounding
