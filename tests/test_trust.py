@@ -190,6 +190,15 @@ def test_what_bends_a_lot_within_the_longest_move_only_is_no_rounding():
     assert found[0] <= 1e-12 < 1e-2 < found[1]
 
 
+@pytest.mark.parametrize(("units", "counts"), [(8, False), (1e3, True), (1e7, True)])
+def test_rounding_along_long_moves_counts_beyond_what_is_usual(units, counts):
+    """Random digits of values of 1, in units of their rounding, that no short move shows; 64 are usual."""
+    rows = 1 + units * EPS * np.random.default_rng(1).normal(size=(3, 7, 20))
+    rows[0] = 1
+    found = jitter(rows, (3, 4, 5), MOVES, EPS)  # some of it may look smooth by chance
+    assert 0.1 * units * EPS < np.median(found) < units * EPS if counts else np.all(found < EPS)
+
+
 def test_rounding_whose_differences_shrink_by_chance_is_counted():
     """Of three deviations of the same rounding each may be below half of the one before."""
     rng = np.random.default_rng(0)
