@@ -155,6 +155,8 @@ def _alone(function: Callable, *arrays: Array, when: Any = True) -> PyTree:
 
     The branch of a condition is. This one is always met, which the compiler does not see. when: zeros if it is not.
     """
+    if not arrays:  # of data alone: there is nothing to be fused with
+        return function()
     found = jax.eval_shape(function, *arrays)
     never = lambda *_: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found)
     met = when & ~(jax.lax.stop_gradient(arrays[0].ravel()[0]) > jnp.inf)

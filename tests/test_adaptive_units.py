@@ -138,6 +138,73 @@ def test_mu_is_not_lowered_again_before_x_has_caught_up():
         assert found == [1.0, 1 / 4, 1 / 4, 1 / 4, 1 / 4, 1 / 16 if not careful else 1 / 4, 1 / 16]
 
 
+@pytest.mark.parametrize("careful", [False, True])
+@pytest.mark.parametrize("near", [False, True])
+def test_mu_is_not_lowered_where_y_is_near(near, careful):
+    """Two centres at which mu would fall, were the y gap not small enough as it is."""
+    centre = Centre(np.zeros(2), mu=1.0, careful=careful)
+    for k in (1.0, 2.0):
+        centre.age = 1
+        centre.move(np.full(2, k), True, Gaps(1.0, 1.0, 1.0, decrease=0.001, lag=1.0), near)
+    assert (centre.mu < 1.0) is not near
+    np.testing.assert_array_equal(centre.y0, [2.0, 2.0])
+
+
+def test_a_larger_mu_forgets_what_x_had_when_mu_fell():
+    centre = Centre(np.zeros(2), mu=1.0, age=const.SLOW + 1, lowered=1.0)
+    centre.move(np.ones(2), True, Gaps(1.0, 1.0, 1.0, decrease=0.01, lag=1.0))
+    assert centre.mu == const.MU_FACTOR and centre.lowered == np.inf
+
+
+def searching(steps):
+    problem, start = problem_in(UNITS[0], lower=False)
+    kernels = Kernels(problem, start)
+    x, theta, y = kernels.flat(start)
+    search = Search(kernels, x)
+    assert len(list(islice(search.from_start(x, theta, y, None, 1e-2), steps))) == steps
+    return search
+
+
+@pytest.mark.parametrize(
+    ("careful", "decrease", "size", "followed"),
+    [
+        (False, 0.09, 9.0, True),
+        (False, 0.11, 1.0, False),
+        (True, 0.009, 1.0, True),
+        (True, 0.011, 1.0, False),
+        (True, 0.009, 1.19, True),
+        (True, 0.009, 1.21, False),
+    ],
+)
+def test_x_follows_a_careful_centre_more_closely_and_with_as_small_a_gradient(careful, decrease, size, followed):
+    """lag is 1, and the gradient in x was 1 when mu fell."""
+    search = searching(1)
+    search.gaps = Gaps(1.0, 1.0, size, decrease, lag=1.0)
+    search.centre.careful, search.centre.lowered = careful, 1.0
+    assert search._followed() is followed
+
+
+@pytest.mark.parametrize("factor", [0.25, 1.0, 4.0])
+def test_pairs_stiffen_as_mu_falls_and_a_centre_is_told_whether_y_is_near(factor, monkeypatch):
+    """Half of what bends with 1 / mu, in powers: twice as stiff where mu is a quarter. y is near at 0.15 of tol."""
+    search, told = searching(6), []
+    assert search.descent.pairs and search.aim.target == 1e-2
+
+    def moved(y, stationary, gaps, near):
+        told.append(near)
+        search.centre.mu *= factor
+
+    monkeypatch.setattr(search.centre, "move", moved)
+    for y_gap in (1.4e-3, 1.6e-3):
+        search.gaps = Gaps(1.0, 1.0 + y_gap, 1.0, 0.01, 1.0)
+        before = list(search.descent.pairs)
+        search._move_centre(True)
+        for (s, q), (s_now, q_now) in zip(before, search.descent.pairs, strict=True):
+            np.testing.assert_array_equal(s_now, s)
+            np.testing.assert_allclose(q_now, q / factor**0.5, rtol=1e-14)
+    assert told == [True, False]
+
+
 def test_rtol_is_relative_to_the_gradient_at_the_start():
     """The same point is certified in units of 1e6 and of 1e-6, without another tol."""
     found = {}
@@ -270,3 +337,9 @@ def test_with_the_right_inverse_w_takes_one_product():
         np.testing.assert_allclose(found.inner.w, w, rtol=1e-9)
         assert found.inner.left < 1e-12
     assert spent == [2, 2, 2]
+    # with another inverse a product leaves much: w begins where it is recalled, and one product says that it is there
+    solver.inverse.matrices = np.eye(5)[None]
+    before = solver.cost.hvps
+    again = solver.evaluate(x, inner._replace(left=0.5), False, y, 1.0, Residuals(1e-9, 1e-9, 1e-9))
+    np.testing.assert_allclose(again.inner.w, np.linalg.solve(H, np.linalg.solve(H, C @ x) - 1), rtol=1e-7)
+    assert solver.cost.hvps - before == 1

@@ -12,6 +12,7 @@ import bisaddle as bs
 from bisaddle import programs
 from bisaddle.methods.adaptive import constants as const, coordinates, wide
 from bisaddle.methods.adaptive.inner import distance
+from bisaddle.methods.adaptive.parts import Descent
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.sets.flat import flat_set
 from bisaddle.trees import stepped
@@ -60,6 +61,16 @@ def test_a_half_keeps_seven_digits_of_any_scale():
     for scale in (1e-300, 1.0, 1e300):
         np.testing.assert_allclose(wide.Half.of(scale * v).full(v.dtype), scale * v, rtol=1e-6)
     assert not np.any(wide.Half.of(np.zeros(3)).full(v.dtype))
+
+
+@pytest.mark.parametrize("stiffer", [4.0, 1 / 4])
+def test_pairs_kept_in_half_are_rescaled_as_others_are(stiffer):
+    s, q = np.random.default_rng(3).normal(size=(2, SIZE))
+    descent = Descent(pairs=deque([wide.halved(s, q)], maxlen=2))
+    descent.rescale(stiffer)
+    (s_now, q_now) = descent.pairs[0]
+    np.testing.assert_allclose(s_now.full(s.dtype), s, rtol=1e-6)
+    np.testing.assert_allclose(q_now.full(q.dtype), stiffer**0.5 * q, rtol=1e-6)
 
 
 def test_small_helpers_are_what_they_stand_for(as_if_large):

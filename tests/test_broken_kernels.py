@@ -70,7 +70,7 @@ CASES = [(name, function) for name, functions in BROKEN.items() for function in 
 @pytest.mark.parametrize("form", ["a matrix", "products only"])
 def test_a_broken_kernel_yields_no_certified_result(name, broken, form, monkeypatch):
     if form == "products only":
-        monkeypatch.setattr(implicit, "DENSE_LIMIT", 0)
+        monkeypatch.setattr(implicit, "FEW_DENSE_LIMIT", 0)
     problem, start = ridge_problem(20)
     options = {"tol": 1e-6, "max_steps": 60, "progress": False}
     honest = bs.solve(problem, start, **options)
@@ -91,7 +91,7 @@ def test_a_broken_kernel_yields_no_certified_result(name, broken, form, monkeypa
 
 
 @pytest.mark.parametrize(("name", "broken"), CASES, ids=[function.__name__ for _, function in CASES])
-@pytest.mark.parametrize("size", [20, 200])
+@pytest.mark.parametrize("size", [20, 300])
 def test_a_certificate_with_a_broken_kernel_passes_no_point_that_it_should_not(name, broken, size, monkeypatch):
     problem, start = ridge_problem(size)
     solved = bs.solve(problem, start, tol=1e-6, progress=False).point

@@ -10,6 +10,7 @@ from scipy.optimize import linprog, lsq_linear, minimize
 
 import bisaddle as bs
 from bisaddle.certificate.certifier import MEASURES
+from bisaddle.oracle import implicit
 from tests import reference
 from tests.registry import PROBLEMS, TWINS, extremes, flat, linear_quadratic, linear_quadratic_data
 
@@ -167,8 +168,10 @@ def test_error_bound_holds(name, known, record):
             assert given.error_bound <= 1e-9 * max(1.0, float(given.gap))  # and is of use
 
 
-def test_error_bound_holds_beyond_the_dense_limit():
-    """theta of size 150 > DENSE_LIMIT: conjugate gradients stop early when accuracy allows, and the bound covers it."""
+@pytest.mark.parametrize("limit", [256, 128])
+def test_error_bound_holds_on_both_sides_of_the_dense_limit(limit, monkeypatch):
+    """theta of size 150; beyond it conjugate gradients stop early where accuracy allows, and the bound covers that."""
+    monkeypatch.setattr(implicit, "FEW_DENSE_LIMIT", limit)
     for seed, accuracy in enumerate([0.0, 1e-10, 1e-6, 1e-4, 1e-2]):
         problem, start, _ = linear_quadratic(seed, 0.5, m=150)
         point = feasible_point(problem, start, np.random.default_rng(seed))
@@ -362,14 +365,15 @@ def _half_squares(x, theta, y, data):
 
 
 @pytest.mark.parametrize("extra", [False, True])
-def test_one_flat_direction_among_many_is_not_looked_past(extra):
-    # 200 variables, beyond the dense path; 199 equations leave one eigenvalue at 0, a ridge of 0.3^2 lifts it
+@pytest.mark.parametrize("size", [200, 300])  # with a matrix, and beyond
+def test_one_flat_direction_among_many_is_not_looked_past(size, extra):
+    # an equation less than variables leaves one eigenvalue at 0, a ridge of 0.3^2 lifts it
     rng = np.random.default_rng(0)
-    V = rng.normal(size=(199, 200)) / np.sqrt(200)
-    V = np.vstack([V, 0.3 * np.eye(200)]) if extra else V
+    V = rng.normal(size=(size - 1, size)) / np.sqrt(size)
+    V = np.vstack([V, 0.3 * np.eye(size)]) if extra else V
     data = {"V": jnp.asarray(V), "B": jnp.asarray(rng.normal(size=(len(V), 3)))}
     problem = bs.Problem(_half_squares, _few_equations, bs.sets.L2Ball(1.0), None, data)
-    certificate = bs.certify(problem, bs.Point(jnp.zeros(3), jnp.zeros(200)))
+    certificate = bs.certify(problem, bs.Point(jnp.zeros(3), jnp.zeros(size)))
     assert certificate.within(1e-6) == extra
     assert not certificate.error_is_bound
 

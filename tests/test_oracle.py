@@ -224,7 +224,7 @@ def test_a_step_differentiates_upper_once_and_lower_three_times(method_name):
 def path(request, monkeypatch):
     """Both linear solvers."""
     if request.param != "dense":
-        monkeypatch.setattr(implicit, "DENSE_LIMIT", 0)
+        monkeypatch.setattr(implicit, "FEW_DENSE_LIMIT", 0)
     return request.param
 
 

@@ -2,6 +2,8 @@
 
 import atexit
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -12,6 +14,7 @@ import pytest
 import bisaddle as bs
 from bisaddle.devices import Order, content_sums, in_order, summed, total
 from bisaddle.oracle.kernels import Kernels
+from bisaddle.parallel import watching
 from bisaddle.parallel.watching import Watch
 from tests.parallel_start import answer, together, worker
 from tests.parallel_worker import ridge_of_tasks
@@ -189,6 +192,14 @@ def test_sums_in_order_are_sums_and_a_digest_tells_arrays_apart():
     assert content_sums(values.T.copy()) != content_sums(values)
 
 
+def test_parts_are_added_from_the_first_to_the_last():
+    """In any other order, or in pairs, the ones are lost beside 1e16: ((1e16 + 1) - 1e16) + 1 = 1."""
+    values = jnp.array([1e16, 1.0, -1e16, 1.0])
+    order = Order("rows", 4, bs.parallel.mesh("rows"))
+    assert float(total(values, 0, order, "rows")) == 1.0
+    assert float(summed(jnp.sum, order, (values,))) == 1.0
+
+
 def test_tasks_of_each_device_solve_the_lower_level_of_all():
     found = answer(worker({"do": "solved_apart", "devices": 4}))
     for name, each in found.items():
@@ -286,12 +297,58 @@ def test_silence_of_another_process_is_given_up_after_the_heartbeat():
     assert ended and "process 2 of this run is lost" in said[-1] and "process 1" not in "".join(said)
 
 
+def test_a_process_that_has_come_to_its_end_is_not_missed():
+    said = []
+    watch = Watch(None, process=0, processes=2, heartbeat=10, told=said.append, ended=lambda: said.append("ended"))
+    watch.others[1] = watching.OVER, watch.answered
+    watch.look(watch.answered + 100)
+    assert not said
+
+
 class Store(dict):
     def key_value_set(self, key, value, allow_overwrite):
         self[key] = value
 
     def key_value_dir_get(self, prefix):
         return list(self.items())
+
+
+def beating(store, beats):
+    """Process 0 of 3 after so many beats, one a second, and when it began."""
+    watch = Watch(store, process=0, processes=3, heartbeat=10, told=lambda words: None, ended=lambda: None)
+    began = watch.answered
+    clock = [began]
+
+    def wait(seconds):
+        clock[0] += 1
+        return clock[0] > began + beats
+
+    watch.over = SimpleNamespace(wait=wait, is_set=lambda: False, set=lambda: None)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bisaddle.parallel.watching.time.monotonic", lambda: clock[0])
+        watch._beat()
+    return watch, began
+
+
+def test_a_count_that_stands_still_is_no_sign_of_life():
+    """Process 1 counts up with every look, process 2 has stopped at 7; this one counts for the others."""
+    store = Store()
+
+    def everything(prefix):
+        store["bisaddle/alive/1"] = str(int(store.get("bisaddle/alive/1", "0")) + 1)
+        store["bisaddle/alive/2"] = "7"
+        return list(store.items())
+
+    store.key_value_dir_get = everything
+    watch, began = beating(store, 5)
+    assert watch.others == {1: ("5", began + 5), 2: ("7", began + 1)} and watch.answered == began + 5
+    assert store["bisaddle/alive/0"] == "5"
+
+
+def test_a_process_that_gives_up_another_ends_with_its_code_and_its_last_words():
+    code = f"import runpy; print('last words'); runpy.run_path({watching.__file__!r})['end']()"  # without JAX: quick
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (75, "last words\n")
 
 
 def test_the_watch_ends_when_it_is_told_to():

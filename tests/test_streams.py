@@ -104,7 +104,6 @@ def test_the_certificate_is_that_of_all_rows():
 
 def test_large_lower_levels_are_certified_by_products_alone(monkeypatch):
     monkeypatch.setattr("bisaddle.oracle.implicit.DENSE_LIMIT", 2)
-    monkeypatch.setattr("bisaddle.certificate.bounds.DENSE_LIMIT", 2)
     kernels = kernels_of(Chunks(ARRAYS, 60))
     monkeypatch.setattr(kernels, "columns", None)
     streamed = Certifier(PART, kernels, Gap("projection")).certificate(*kernels.flat(START))

@@ -61,7 +61,7 @@ SPECTRA = {
 }
 
 
-@pytest.mark.parametrize("size", [6, 150])
+@pytest.mark.parametrize("size", [6, 300])
 @pytest.mark.parametrize("kind", SPECTRA)
 def test_an_indefinite_lower_level_is_witnessed(kind, size):
     """Below and beyond the size up to which the Hessian is a matrix."""
@@ -87,7 +87,7 @@ def test_a_mu_g_that_is_too_large_is_refused_by_name(size):
         assert bs.certify(*indefinite(h, mu_g=right)).lower_witness is None
 
 
-@pytest.mark.parametrize("size", [6, 150])
+@pytest.mark.parametrize("size", [6, 300])
 def test_a_solve_of_an_indefinite_lower_level_says_so(size):
     result = bs.solve(*indefinite(SPECTRA["one far below"](None, size)))
     assert result.status is bs.Status.NOT_STRONGLY_CONVEX and "ridge" in result.status.advice
@@ -188,6 +188,15 @@ def test_what_bends_a_lot_within_the_longest_move_only_is_no_rounding():
     rows = sampled(wave, np.array([0.1]), np.array([1.0]), MOVES, 7)
     found = [jitter(sampled_rows, (3, 4, 5), MOVES, EPS) for sampled_rows in (rows, rows[[0, 2, 2]])]
     assert found[0] <= 1e-12 < 1e-2 < found[1]
+
+
+@pytest.mark.parametrize(("units", "counts"), [(8, False), (1e3, True), (1e7, True)])
+def test_rounding_along_long_moves_counts_beyond_what_is_usual(units, counts):
+    """Random digits of values of 1, in units of their rounding, that no short move shows; 64 are usual."""
+    rows = 1 + units * EPS * np.random.default_rng(1).normal(size=(3, 7, 20))
+    rows[0] = 1
+    found = jitter(rows, (3, 4, 5), MOVES, EPS)  # some of it may look smooth by chance
+    assert 0.1 * units * EPS < np.median(found) < units * EPS if counts else np.all(found < EPS)
 
 
 def test_rounding_whose_differences_shrink_by_chance_is_counted():

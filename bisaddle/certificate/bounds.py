@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bisaddle.certificate.noise import Noise
-from bisaddle.oracle.implicit import DENSE_LIMIT, Implicit, norm
+from bisaddle.oracle.implicit import Implicit, norm, small_lower
 from bisaddle.oracle.kernels import Kernels, Upper, Vector, power_passes
 from bisaddle.sets.flat import FlatSet
 
@@ -99,7 +99,7 @@ def shortfall(size: int, passes: int) -> float:
 
 
 def can_have_matrices(solved: Implicit) -> bool:
-    return solved.theta.size <= DENSE_LIMIT and not solved.kernels.wide  # their rows are as long as x
+    return small_lower(solved.kernels) and not solved.kernels.wide  # their rows are as long as x
 
 
 def _through(J: Vector, inverse: Vector, cross: Vector, x_size: int) -> Vector:

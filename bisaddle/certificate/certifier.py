@@ -208,8 +208,8 @@ def certify(
     Solves the lower level and the linear system again, starting from the point's theta, until the residual norms are at
     most `accuracy` (0: as far as rounding allows). error_bound says how much these residuals can change the gradients,
     to first order: the norms of the linear maps from residuals to gradients, doubled, plus rounding. With up to 128
-    lower variables the norms come from the matrices themselves; beyond, from the products of |J|, |g_theta_x| (by power
-    iteration) and 1 / mu_g.
+    lower variables (256 with few data and an x of up to 1024 entries) the norms come from the matrices themselves;
+    beyond, from the products of |J|, |g_theta_x| (by power iteration) and 1 / mu_g.
     """
     gap = Gap(measure, sigma, tau)
     require_accuracy(accuracy)

@@ -11,8 +11,9 @@ from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device
 from bisaddle.trees import Number
 
-# up to this many lower variables the Hessian is formed and factorised; beyond, conjugate gradients
-DENSE_LIMIT = 128
+# up to this many lower variables the Hessian is formed and factorised, up to the second number with few data and an x
+# of at most SHORT_X entries; beyond, conjugate gradients
+DENSE_LIMIT, FEW_DENSE_LIMIT, SHORT_X = 128, 256, 1024
 NEWTON_STEPS = 100
 # a Newton step shorter than this that does not shorten the gradient has met rounding
 SHORTEST_STEP = 1e-6
@@ -32,7 +33,7 @@ class Hessian:
     def __init__(self, kernels: Kernels, x: Vector, theta: Vector):
         self.kernels, self.x, self.theta = kernels, x, theta
         # of rows that are streamed, all columns come from one pass
-        self.dense = theta.size <= DENSE_LIMIT and (kernels.streamed or not kernels.heavy)
+        self.dense = small_lower(kernels) and (kernels.streamed or not kernels.heavy)
         self.stopped: tuple[Vector, int] | None = None
         self._lowest: tuple[int, Vector] | None = None
 
@@ -112,6 +113,12 @@ class Hessian:
     def _above_rounding(self, least: float, largest: float) -> float:
         rounding = 100 * self.theta.size * self.kernels.eps * largest
         return least if least > rounding else np.nan
+
+
+def small_lower(kernels: Kernels) -> bool:
+    """Whether second derivatives by theta may be matrices: so many products, and rows as long as x."""
+    few = not kernels.heavy and kernels.x.size <= SHORT_X
+    return kernels.theta.size <= (FEW_DENSE_LIMIT if few else DENSE_LIMIT)
 
 
 class Implicit:

@@ -114,6 +114,7 @@ class Kernels:
         products = _products_of if self.large else _products
         self._products = Program(products, "products with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
+        self._hessian_columns = Program(_hessian_one_by_one, "the Hessian of g alone", self.part)
         self._own_columns = Program(separable.columns, "the Hessians of tasks", self.part)
         self._bends = Program(bends.bends, "how the gradients depend on theta", self.part)
         self._norms = Program(bends.norms, "norms of second derivatives", self.part)
@@ -208,17 +209,25 @@ class Kernels:
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
         """(H, C): row i is g_theta_theta e_i, and g_theta_x e_i; with blocks, e_i in every block of theta at once.
 
-        C has no columns where there are many data: nobody asks for it there, and it would take most of the time.
+        C has no columns where x or theta is large: nobody asks for it there.
         """
+        found = self._rows(self._columns, x, theta, blocks)
+        return found[:, : theta.size], found[:, theta.size :]
+
+    def hessian_columns(self, x: Vector, theta: Vector, blocks: int) -> Vector:
+        """H of these alone, as a preconditioner wants it: C would take most of the time where there are many data."""
+        if self.streamed or not self.heavy:
+            return self.columns(x, theta, blocks)[0]
+        return self._rows(self._hessian_columns, x, theta, blocks)[:, : theta.size]
+
+    def _rows(self, program: Program, x: Vector, theta: Vector, blocks: int) -> Vector:
         rows = unit_rows(self.theta, blocks, size := theta.size // blocks)
         extra = theta.size - size if self.blocks == 1 and not self.heavy else 0  # zeros: cheaper than another program
         if blocks > 1 and self.part.theta.mesh is not None and isinstance(self.part.lower, separable.Separable):
-            found = self._own_columns(x, theta, rows)
-        elif self.large:
-            found = np.stack([self._product(x, theta, row) for row in rows])
-        else:
-            found = self._columns(np.concatenate([x, theta]), np.pad(rows, ((0, extra), (0, 0))))[:size]
-        return found[:, : theta.size], found[:, theta.size :]
+            return self._own_columns(x, theta, rows)
+        if self.large:
+            return np.stack([self._product(x, theta, row) for row in rows])
+        return program(np.concatenate([x, theta]), np.pad(rows, ((0, extra), (0, 0))))[:size]
 
     def bends(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> Vector:
         """J[end, i] = d/dtheta_i of (f_x - g_theta_x w, f_theta - g_theta_theta w, f_y) at each end, w fixed."""
@@ -371,10 +380,11 @@ def _columns(part: _Part, packed: Array, units: Array) -> Array:
 
 
 def _columns_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
-    """H alone, one by one: all at once would take the memory of the data for every column.
+    """All at once would take the memory of the data for every column. On several devices a few, to send less often."""
+    return lax.map(_column(part, packed), units, batch_size=None if part.shared_mesh is None else FEW_COLUMNS)
 
-    On several devices a few together, to send less often.
-    """
+
+def _hessian_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
     column = _column(part, packed)
     few = None if part.shared_mesh is None else FEW_COLUMNS
     return lax.map(lambda e: column(e)[: part.theta.size], units, batch_size=few)

@@ -63,7 +63,7 @@ class Inverse:
 
     def _hessians(self, x: Vector, theta: Vector) -> Vector:
         """One matrix for each entry along the first axis that stands apart."""
-        columns, _ = self.kernels.columns(x, theta, self.apart)
+        columns = self.kernels.hessian_columns(x, theta, self.apart)
         size, order = theta.size // self.apart, block_order(self.kernels.theta, self.apart)
         hessians = columns[:, order].reshape(size, self.apart, size).transpose(1, 0, 2)
         return 0.5 * (hessians + hessians.transpose(0, 2, 1))
