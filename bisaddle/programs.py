@@ -4,7 +4,7 @@ import gc
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from threading import Lock
@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 from jaxtyping import PyTree
 from threadpoolctl import ThreadpoolController
 
@@ -126,17 +127,15 @@ class Program:
     def _program(self, arrays: tuple, shapes: tuple) -> Any:
         function, form = self.function, self.form
         flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
-        # every process needs all of the answer
-        pinned: dict[str, Any] = {} if self.mesh is None else {"out_shardings": replicated(self.mesh)}
+        pinned: dict[str, Any] = {}
+        if self.mesh is not None:
+            pinned["out_shardings"] = replicated(self.mesh)  # every process needs all of the answer
+        elif self.device is not None:
+            # jax.default_device would have the user's functions traced anew
+            pinned["in_shardings"] = SingleDeviceSharding(self.device)
         jitted, given = jax.jit(flat, **pinned), placed(arrays, self.mesh)
         key = (function, form, self.kinds, shapes, self.device)
-
-        def build() -> Any:
-            with nullcontext() if self.device is None else jax.default_device(self.device):
-                lowered = jitted.lower(self.leaves, *given)
-            return _compiled(lowered, [*self.leaves, *arrays])
-
-        return _kept(key, self.name, build)
+        return _kept(key, self.name, lambda: _compiled(jitted.lower(self.leaves, *given), [*self.leaves, *arrays]))
 
     def put(self, array: np.ndarray) -> jax.Array:
         """An array for later calls, where the program runs."""
