@@ -130,8 +130,8 @@ class Kernels:
         return Point(*on_device((self.x.tree(x), self.theta.tree(theta), self.y.tree(y))))
 
     def flat(self, point: Point, own: bool = True) -> tuple[Vector, Vector, Vector]:
-        """x, theta and y; own: see Shape.ravel."""
-        return self.x.ravel(point.x, own), self.theta.ravel(point.theta, own), self.y.ravel(point.y, own)
+        """x, theta and y; if not own, x may be that of the point, to be read only."""
+        return self.x.ravel(point.x, own), self.theta.ravel(point.theta), self.y.ravel(point.y)
 
     def packed_upper(self, packed: Vector) -> Vector:
         """f and its gradients in one vector, at x, theta and y in one vector."""
