@@ -88,18 +88,23 @@ def _as(number, leaf):
     return jnp.asarray(number).astype(leaf.dtype)
 
 
-def stepped(v: np.ndarray, length: float, direction: np.ndarray) -> np.ndarray:
-    """v + length * direction, with nothing else made on the way.
+def room(size: int, dtype: np.dtype) -> np.ndarray:
+    """A vector to be filled.
 
     A large one begins at a multiple of 64 bytes: a program on a CPU then reads it in place. NumPy's own arrays, which
     begin at a multiple of 16, are copied for it.
     """
-    room = None
-    if v.nbytes > LARGE_BYTES:
-        memory = np.empty(v.nbytes + ALIGNED, np.uint8)
-        first = -memory.ctypes.data % ALIGNED
-        room = memory[first : first + v.nbytes].view(v.dtype)
-    to = np.multiply(direction, v.dtype.type(length), out=room)
+    bytes = size * dtype.itemsize
+    if bytes <= LARGE_BYTES:
+        return np.empty(size, dtype)
+    memory = np.empty(bytes + ALIGNED, np.uint8)
+    first = -memory.ctypes.data % ALIGNED
+    return memory[first : first + bytes].view(dtype)
+
+
+def stepped(v: np.ndarray, length: float, direction: np.ndarray) -> np.ndarray:
+    """v + length * direction, with nothing else made on the way."""
+    to = np.multiply(direction, v.dtype.type(length), out=room(v.size, v.dtype))
     to += v
     return to
 
@@ -145,13 +150,15 @@ class Shape:
         """The tree, with a jax.ShapeDtypeStruct for each leaf."""
         return self.structure.unflatten(map(jax.ShapeDtypeStruct, self.shapes, self.dtypes))
 
-    def ravel(self, tree: PyTree) -> np.ndarray:
-        """A new flat vector with the entries of the tree."""
+    def ravel(self, tree: PyTree, own: bool = True) -> np.ndarray:
+        """A flat vector with the entries of the tree: a new one or, if not own, one to read that may be the leaf's."""
         leaves = jax.tree.leaves(tree)
-        if len(leaves) == 1:
-            return np.array(whole(leaves[0]), self.dtype).reshape(-1)
-        parts = [whole(leaf).reshape(-1) for leaf in leaves]
-        return np.concatenate(parts, dtype=self.dtype) if parts else np.zeros(0, self.dtype)
+        if not own and len(leaves) == 1:
+            return np.asarray(whole(leaves[0]), self.dtype).reshape(-1)
+        v = room(self.size, self.dtype)
+        for (a, b), leaf in zip(self._bounds, leaves, strict=True):
+            v[a:b] = whole(leaf).reshape(-1)
+        return v
 
     def tree(self, v: np.ndarray) -> PyTree:
         """The tree whose entries are v, as NumPy arrays: views of v where the dtype is the leaf's."""

@@ -219,9 +219,9 @@ def certify(
     check_problem_at(problem, point, feasible=False)  # how far outside a point is, the certificate says
     kernels = Kernels(problem, point) if chunks is None else StreamedKernels(problem, point, chunks)
     certifier = Certifier(*widened(problem, point, kernels), Gap.of(gap, problem))
-    kernels = certifier.kernels
     with one_blas_thread():
-        return certifier.with_free_parts(point, certifier.certificate(*kernels.flat(point), accuracy=float(accuracy)))
+        certificate = certifier.certificate(*certifier.kernels.flat(point, own=False), accuracy=float(accuracy))
+        return certifier.with_free_parts(point, certificate)
 
 
 class Certifier:
@@ -280,8 +280,8 @@ class Certifier:
 
     def with_free_parts(self, point: Point, certificate: Certificate) -> Certificate:
         """The certificate, with the parts of x that a degenerate corner leaves free."""
-        own, theta = self.kernels, self.kernels.theta.ravel(certificate.theta)
-        x, y, Gx = own.x.ravel(point.x), own.y.ravel(point.y), own.x.ravel(certificate.x_gradient)
+        own, (x, _, y) = self.kernels, self.kernels.flat(point, own=False)
+        theta, Gx = own.theta.ravel(certificate.theta), own.x.ravel(certificate.x_gradient, own=False)
         return replace(certificate, free_parts=free_parts(own, x, theta, y, Gx, certificate.y_in_corner))
 
     def _certificate(self, solved: Implicit, theta: Vector, sensitivity: Sensitivity, below: float) -> Certificate:

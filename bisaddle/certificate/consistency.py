@@ -74,15 +74,14 @@ def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     assert line.lower is not None and line.lower_slopes is not None
     x_size, size, slack = solved.x.size, solved.theta.size, 8 * solved.kernels.eps
     # the way back is in theta alone: there g can be compared too, whose derivative in x is not known
-    back = line.direction.copy()
-    back[:x_size], theta_part = 0, back[x_size : x_size + size]
-    theta_part *= -1
+    theta_part = -line.direction[x_size : x_size + size]
+    back = np.broadcast_to(solved.x.dtype.type(0), x_size), theta_part
     here = solved.products
-    values, rows = [here.value], [lower_slopes(here, solved.w, back)]
+    values, rows = [here.value], [lower_slopes(here, solved.w, *back)]
     for i in (1, 2):
         found = solved.products_of(solved.w, theta=moved(solved.theta, i * SHORT, theta_part))
         values.append(found.value)
-        rows.append(lower_slopes(found, solved.w, back))
+        rows.append(lower_slopes(found, solved.w, *back))
     returning = np.array(rows)
     width, cancelled = norm(solved.w), norm(solved.hessian.product(solved.theta))
     places_off = slack * (norm(solved.x) + norm(solved.theta))

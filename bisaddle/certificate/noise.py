@@ -82,6 +82,7 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
             y if kernels.y_set is None else _into(kernels.y_set, y),
         ]
     ).astype(x.dtype, copy=False)
+    ways = np.split(direction, [x.size, x.size + theta.size])
     at: Packed = (x, theta, y) if kernels.wide else np.concatenate([x, theta, y])
 
     def upper(packed: Packed) -> Vector:
@@ -91,7 +92,7 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
     def lower(packed: Packed) -> Vector:
         at_x, at_theta, _ = packed if isinstance(packed, tuple) else np.split(packed, [x.size, x.size + theta.size])
         found = solved.products_of(w, at_x, at_theta)
-        return np.concatenate([lower_slopes(found, w, direction), [found.value], *_sketched_lower(found)])
+        return np.concatenate([lower_slopes(found, w, *ways[:2]), [found.value], *_sketched_lower(found)])
 
     refined = not kernels.heavy and orders is None
     orders = orders or orders_for(kernels)
@@ -126,9 +127,8 @@ def upper_along(kernels: Kernels, packed: Packed, direction: Vector) -> tuple[fl
     return float(found[0]), dot(found[1:], direction), np.split(found[1:], ends)
 
 
-def lower_slopes(found: Products, w: Vector, direction: Vector) -> list[float]:
-    """<g_theta, w>, how steep that is along the direction, and <g_theta, theta part of the direction>."""
-    x_part, theta_part = direction[: found.cross.shape[1]], direction[found.cross.shape[1] :][: w.size]
+def lower_slopes(found: Products, w: Vector, x_part: Vector, theta_part: Vector) -> list[float]:
+    """<g_theta, w>, how steep that is along a direction of x and theta, and <g_theta, theta part of the direction>."""
     steep = dot(found.hessian[0], theta_part) + dot(found.cross[0], x_part)
     return [dot(found.g_theta, w), steep, dot(found.g_theta, theta_part)]
 

@@ -151,6 +151,11 @@ class Look(NamedTuple):
     def gap(self) -> float:
         return self.x_gap + self.y_gap
 
+    def bare(self) -> "Look":
+        """Without vectors, which take much memory where they are large."""
+        nothing = np.zeros(0)
+        return self._replace(x=nothing, theta=nothing, y=nothing, w=nothing, state=None)
+
 
 class NotStronglyConvex(Exception):
     """What a method driven from the host raises when it has met a direction along which g is not convex."""

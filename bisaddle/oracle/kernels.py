@@ -111,7 +111,7 @@ class Kernels:
         self._lower = Program(_lower_of if self.large else _lower, "solves with the Hessian of g", self.part)
         self._gradient = Program(large.gradient, "the gradient of g", self.part)
         self._product = Program(large.product, "a product with the Hessian of g", self.part)
-        products = _products_of if self.large else _products
+        products = large.products if self.large else _products
         self._products = Program(products, "products with the Hessian of g", self.part)
         self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
         self._hessian_columns = Program(_hessian_one_by_one, "the Hessian of g alone", self.part)
@@ -130,8 +130,9 @@ class Kernels:
     def point(self, x: Vector, theta: Vector, y: Vector) -> Point:
         return Point(*on_device((self.x.tree(x), self.theta.tree(theta), self.y.tree(y))))
 
-    def flat(self, point: Point) -> tuple[Vector, Vector, Vector]:
-        return self.x.ravel(point.x), self.theta.ravel(point.theta), self.y.ravel(point.y)
+    def flat(self, point: Point, own: bool = True) -> tuple[Vector, Vector, Vector]:
+        """x, theta and y; if not own, x may be that of the point, to be read only."""
+        return self.x.ravel(point.x, own), self.theta.ravel(point.theta), self.y.ravel(point.y)
 
     def packed_upper(self, packed: Vector) -> Vector:
         """f and its gradients in one vector, at x, theta and y in one vector."""
@@ -365,11 +366,7 @@ def _column_at(part: _Part, x: PyTree, theta: PyTree):
 
 
 def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array, Array]:
-    return _products_of(part, packed[: part.x.size], packed[part.x.size :], rows)
-
-
-def _products_of(part: _Part, x: Array, theta: Array, rows: Array) -> tuple[Array, Array, Array, Array]:
-    at = part.x.traced(x), part.theta.traced(theta)
+    at = part.x.traced(packed[: part.x.size]), part.theta.traced(packed[part.x.size :])
     found = jax.vmap(_column_at(part, *at))(rows)
     value, g_theta = oracle.lower_value_and_gradient(part, *at)
     return value, part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]

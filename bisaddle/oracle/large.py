@@ -28,3 +28,16 @@ def product(part: Any, x: Array, theta: Array, v: Array) -> Array:
     """g_theta_theta v"""
     at = part.x.traced(x), part.theta.traced(theta)
     return part.theta.join(oracle.hessian_product(part, *at, part.theta.traced(v)))
+
+
+def products(part: Any, x: Array, theta: Array, rows: Array) -> tuple[Array, ...]:
+    """g, g_theta, and g_theta_theta v and g_theta_x v for every row v."""
+    at = part.x.traced(x), part.theta.traced(theta)
+
+    def both(v: Array) -> tuple[Array, Array]:
+        cross, hessian = oracle.second_order_products(part, *at, part.theta.traced(v))
+        return part.theta.join(hessian), part.x.join(cross)
+
+    found = [both(v) for v in rows]  # there is one of them, or two
+    value, g_theta = oracle.lower_value_and_gradient(part, *at)
+    return value, part.theta.join(g_theta), *(jnp.stack(images) for images in zip(*found, strict=True))

@@ -198,8 +198,8 @@ class HostRun(Run):
     """A run of a method that yields a Look after every step.
 
     look: where it stands. best: where the method's own estimate of the gap was least. times: the seconds of these two.
-    tried: the last look at which an expensive certificate was tried. narrow: the last look of steps in float32, from
-    whose best place the method has gone on in float64; None if it has not. Looks are in the dtype of the start.
+    tried: the last look at which an expensive certificate was tried, bare. narrow: the last look of steps in float32,
+    from whose best place the method has gone on in float64; None if it has not. Looks are in the dtype of the start.
     """
 
     kept: ClassVar[tuple[str, ...]] = (*Run.kept, "look", "best", "times", "tried", "narrow")
@@ -243,7 +243,7 @@ class HostRun(Run):
         super().restore(snapshot)
         start = self.kernels.flat(self.start)
         sizes = [part.shape for part in start]
-        for look in (self.look, self.best, self.tried or self.look):
+        for look in (self.look, self.best):
             if [look.x.shape, look.theta.shape, look.y.shape] != sizes:
                 raise ValueError(f"x, theta and y of a look must have the shapes {sizes}")
         self.looks = self._looks_from(*start, state=snapshot.get("state"))
@@ -284,7 +284,7 @@ class HostRun(Run):
             return self.record(look)
         if self.tried is not None and look.gap > 0.5 * self.tried.gap and look.k < self.tried.k + PATIENCE:
             return None
-        self.tried = look
+        self.tried = look.bare()
         certificate = self.certifier.decisive(look.x, look.theta, look.y, look.w, tol)
         return None if certificate is None else self._keep(look, certificate)
 
@@ -334,10 +334,8 @@ class HostRun(Run):
             self.closely = self.best.k if better else self.look.k
 
     def let_go(self) -> None:
-        self.looks, nothing = iter(()), np.zeros(0)
-        self.look = self.best = self.tried = self.look._replace(
-            x=nothing, theta=nothing, y=nothing, w=nothing, state=None
-        )
+        self.looks = iter(())
+        self.look = self.best = self.tried = self.look.bare()
 
     def _keep(self, look: Look, certificate: Certificate) -> Record:
         point = self.kernels.point(look.x, look.theta, look.y)

@@ -278,21 +278,25 @@ def _result(run: Run, limits: Limits, watch: Watch, scale: float | None) -> Resu
     last = run.history.last
     assert last is not None
     best = run.history.best or last
-    status, certificate = run.status or Status.MAX_STEPS, best.certificate
+    end, point, k, certificate = last.point, best.point, best.k, best.certificate
+    status = run.status or Status.MAX_STEPS
     if status is not Status.CERTIFIED:  # looked at as closely as one that is
-        if best.k != run.closely:
-            certificate = run.certifier.certificate(*run.certifier.kernels.flat(best.point), below=np.inf)
+        if k != run.closely:
+            # the gradients of a large x in the old ones make room first
+            last = best = certificate = run.history.last = run.history.best = None
+            flat = run.certifier.kernels.flat(point, own=False)
+            certificate = run.certifier.certificate(*flat, below=np.inf)
         status = limits.ending(status, certificate)
     return Result(
-        point=best.point,
-        certificate=run.certifier.with_free_parts(best.point, certificate),
-        last=last.point,
+        point=point,
+        certificate=run.certifier.with_free_parts(point, certificate),
+        last=end,
         trace=run.history.trace(),
         method=run.method,
         status=status,
         seconds=run.seconds,
         compile_seconds=watch.seconds,
-        reason=reason(status, run.problem, run.certifier, best.point, certificate),
+        reason=reason(status, run.problem, run.certifier, point, certificate),
         tol=limits.tol,
         scale=scale,
     )

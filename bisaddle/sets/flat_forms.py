@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from bisaddle.sets import flat_base
 from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import Leaf, VectorSet, slice_axes
 from bisaddle.sets.box import Box
@@ -302,6 +303,8 @@ class BoxForm(FlatSet):
         weights *= above
         weights *= 0.25
         del side, above
+        if v.size > flat_base.MANY:
+            weights = weights.astype(np.float16)  # which has 0, 1/2 and 1, and an exact product with every other float
         return Face(self.project(v), lambda rows: rows * weights)
 
     def diameter(self) -> float:

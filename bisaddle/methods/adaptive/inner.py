@@ -24,6 +24,7 @@ from bisaddle.sets.flat_base import all_finite
 class Inner(NamedTuple):
     """The inner variables at some x, with g_theta, f and its gradients there; the next solve starts from them.
 
+    upper: see Solver._kept.
     L_y: the curvature of f in y along the last step; mu_g: the least curvature of g met so far; slope: |f_x| and
     |g_theta_x w| together, the scale of the gradient in x; left: see Lower.
     """
@@ -140,7 +141,8 @@ class Solver:
             Gx = Gx - solved.cross
         if self.recall is not None:
             self.recall.add(self.short(x), y, theta, w)
-        return Inner(theta, y, w, g_theta, upper, 0.0, mu_g, norm(upper.f_x) + norm(upper.f_x - Gx)), Gx
+        slope = norm(upper.f_x) + distance(upper.f_x, Gx)
+        return Inner(theta, y, w, g_theta, self._kept(upper), 0.0, mu_g, slope), Gx
 
     def _least_curvature(self, x: Vector, theta: Vector, known: Any) -> float:
         """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos; infinite with no lower level."""
@@ -184,6 +186,9 @@ class Solver:
             upper = kernels.upper(x, theta, warm.y)
             self.cost.gradients += 1
         y, upper, L_y = self.ascend(x, theta, warm, upper, y0, mu, self._y_target(residuals.y, upper.f_y, mu))
+        if upper.f_x.size < x.size:  # it was not kept, and y is where it was
+            upper = kernels.upper(x, theta, y)
+            self.cost.gradients += 1
         w, Gx, value, left = warm.w, upper.f_x, upper.value, lower.left if lower.products else warm.left
         if kernels.has_lower:
             size = norm(upper.f_theta)
@@ -206,8 +211,15 @@ class Solver:
             if self.slopes is not None and not (stays and self.slopes.filled):  # one row for each x
                 self.slopes.add(x, y[:0], upper.f_y, y[:0])
         slope = max(warm.slope, norm(upper.f_x) + distance(upper.f_x, Gx))
-        inner = Inner(theta, y, w, lower.g_theta, upper, L_y, least, slope, left)
+        inner = Inner(theta, y, w, lower.g_theta, self._kept(upper), L_y, least, slope, left)
         return Evaluation(inner, value, Gx, solved)
+
+    def _kept(self, upper: Upper) -> Upper:
+        """f and its gradients as they are kept: of a large x without f_x, where the gradient of f_mu is another vector.
+
+        It is asked for again only where neither x nor y moves.
+        """
+        return upper._replace(f_x=np.zeros(0)) if self.kernels.wide and self.kernels.has_lower else upper
 
     def solve_lower(
         self, x: Vector, theta: Vector, target: float, g: Vector | None = None, last: Vector | None = None
