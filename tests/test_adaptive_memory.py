@@ -45,7 +45,6 @@ def test_affine_theta_and_w_are_recalled_exactly_where_the_places_reach():
 def test_large_x_are_held_in_few_copies(monkeypatch):
     """What a search keeps between two steps, and the looks that a run keeps of it, in copies of x."""
     assert most_pairs(8, 8) == const.PAIRS and most_pairs(10**6, 8) == 2
-    assert most_pairs(2**17, 8) == 16 and most_pairs(2**17 + 1, 8) == 2  # every one is a copy of x
     monkeypatch.setattr(const, "PAIR_BYTES", 0)  # as if x were larger
     monkeypatch.setattr(const, "RECALLED_INPUTS", 0)
     size = 50_000

@@ -40,7 +40,6 @@ SMALLER_GAP = 0.9  # factor below the best measure of a centre that counts as pr
 PAIRS = 20  # of L-BFGS: a quarter fewer oracle calls than with 5
 PAIR_BYTES = 2**25  # memory for them, which a large x would fill with copies of itself
 LEAST_PAIRS = 2
-PAIRS_LARGE = 2**17  # entries beyond which no more are kept: every pair is a copy of x, of which there is room for 12
 PAIR_CURVATURE = 1e-12  # <s, q> relative to |s| |q|; below, the curvature is rounding
 FACE_CURVATURE = 1e-10  # the same inside the face, where s and q are shorter
 STEEP = 1e-6  # slope of a quasi-Newton direction d, relative to |d| and the x gap: enough for descent to be certain

@@ -247,8 +247,8 @@ class Descent:
 
 
 def most_pairs(size: int, itemsize: int) -> int:
-    """How many pairs of vectors of this size are kept: fewer where they would take much memory, or many copies of x."""
-    fitting = const.PAIR_BYTES // (2 * size * itemsize) if size <= const.PAIRS_LARGE else const.LEAST_PAIRS
+    """How many pairs of vectors of this size are kept: fewer where they would take much memory."""
+    fitting = const.PAIR_BYTES // (2 * size * itemsize)
     return min(max(const.LEAST_PAIRS, fitting), const.PAIRS)
 
 
