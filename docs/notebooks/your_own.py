@@ -125,5 +125,5 @@ left.set_aspect("equal")
 left.grid(False)
 right.axhline(1e-6, color="grey", linewidth=1)
 right.set(xlabel="step", ylabel="gap", title="Gap")
-right.legend(frameon=False, loc="lower left")
+right.legend(frameon=False, loc="center", bbox_to_anchor=(0.58, 0.42))
 figure
