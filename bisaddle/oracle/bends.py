@@ -1,4 +1,4 @@
-"""How the gradients depend on theta: programs for the error bounds of a certificate."""
+"""How the gradients depend on theta, for the error bounds of a certificate, and on x, for second-order steps."""
 
 from typing import Any
 
@@ -25,6 +25,18 @@ def bends(part: Any, packed: Array, ends: Array) -> Array:
     x, _, y, w = part.split(packed, "x", "theta", "y", "theta")
     at, units = equations(part, x, y, w), jnp.eye(ends.shape[1], dtype=ends.dtype)
     return lax.map(lambda end: jax.vmap(lambda e: jax.jvp(at, (end,), (e,))[1])(units), ends)
+
+
+def curvature(part: Any, packed: Array) -> Array:
+    """Row i is d/dx_i of (f_x, f_y)."""
+    x, y = packed[: part.x.size], part.y.traced(packed[part.x.size + part.theta.size :])
+    theta = part.theta.traced(packed[part.x.size :][: part.theta.size])
+
+    def gradients(x: Array) -> Array:
+        f_x, _, f_y = oracle.upper_gradients(part, part.x.traced(x), theta, y)
+        return jnp.concatenate([part.x.join(f_x), part.y.join(f_y)])
+
+    return jax.vmap(lambda e: jax.jvp(gradients, (x,), (e,))[1])(jnp.eye(x.size, dtype=x.dtype))
 
 
 def norms(

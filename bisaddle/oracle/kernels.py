@@ -117,6 +117,7 @@ class Kernels:
         self._hessian_columns = Program(_hessian_one_by_one, "the Hessian of g alone", self.part)
         self._own_columns = Program(separable.columns, "the Hessians of tasks", self.part)
         self._bends = Program(bends.bends, "how the gradients depend on theta", self.part)
+        self._curvature = Program(bends.curvature, "the second derivatives of f", self.part)
         self._norms = Program(bends.norms, "norms of second derivatives", self.part)
         self.blocks = matrix_blocks(self.theta, getattr(problem.lower, "each", False))
         # a preconditioner that does nothing, on the device: one program for all solves
@@ -233,6 +234,11 @@ class Kernels:
     def bends(self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector) -> Vector:
         """J[end, i] = d/dtheta_i of (f_x - g_theta_x w, f_theta - g_theta_theta w, f_y) at each end, w fixed."""
         return self._bends(np.concatenate([x, theta, y, w]), ends)
+
+    def curvature(self, x: Vector, theta: Vector, y: Vector) -> tuple[Vector, Vector]:
+        """f_x_x, and f_x_y with a row for each entry of x: as many products with second derivatives as x has entries."""
+        found = self._curvature(np.concatenate([x, theta, y]))
+        return found[:, : x.size], found[:, x.size :]
 
     def norms(
         self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector, passes: int | None = None

@@ -54,6 +54,30 @@ LAYER_REACH = 0.05  # longest step of the weights of a network, relative to |x|:
 LAYER_GROWTH = 0.01  # by which |x| grows in a step: layers that grow before they have turned are saturated for good
 GROWTH_ROUNDING = 1 - 1e-6  # of that, which a point that was put back into X may miss
 
+# --- second-order steps -----------------------------------------------------------------------------------------------
+SECOND_ENTRIES = 64  # of x at most: as many products for the second derivatives, and systems of that size
+SECOND_MOST = 200  # evaluations, after which other steps go on
+SECOND_REFUSED = 12  # trials in a row without success, after which other steps go on
+SECOND_SHORTER = 0.25  # radius relative to a step that was refused
+SECOND_LONGER = 3  # radius relative to one that the model foretold well
+SECOND_POOR, SECOND_GOOD = 0.25, 0.7  # decrease relative to the promised one: below, the radius falls; above, it grows
+SECOND_CENTRES = 6  # centres that may be left behind without a step of x
+SECOND_MU = 10  # by which mu falls: the model knows the pieces of f_mu, so that a small mu does not make it harder
+SECOND_EASY = 10  # Newton steps that the model's minimum may take for that
+SECOND_SLOW = 8  # steps of x at one centre that call for a larger mu
+SECOND_FORGOTTEN = 0.7  # factor, at every centre, on a mu that was too small
+SECOND_LEAST = 1e6  # in units of the rounding in f_y by the diameter of Y, the least mu: y has six digits then
+SECOND_ROUNDING = 1e3  # in units of rounding, a decrease that may be hidden
+MODEL_STEPS = 30  # of Newton's method for the model's minimum
+MODEL_TRIALS = 25  # of its line search: at a small mu the pieces are short
+MODEL_ENOUGH = 1e-3  # slope relative to the decrease so far that is not worth another step
+MODEL_FLAT = 1e-6  # relative to what it was before, a gradient or a distance that is none
+MODEL_FACES = 5  # of a flat border that one Newton step may come to
+MODEL_KEPT = 0.25  # of a direction that the derivative of a projection keeps: less, and it leaves the face
+MODEL_LONGER = 1.1  # of the radius, that a step may have before it is put back
+MODEL_ROUNDING = 1e-15  # relative to the largest, the smallest curvature
+MODEL_SHIFTS = 20  # of Newton's method for the length of a step
+
 # --- the line search --------------------------------------------------------------------------------------------------
 HISTORY = 10  # values of f_mu, of which a step has to beat only the largest: spectral steps are not monotone
 DECREASE = 1e-4  # share of the decrease promised by the slope that is enough

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import numpy as np
 
-from bisaddle.methods.adaptive import constants as const, wide
+from bisaddle.methods.adaptive import constants as const, second, wide
 from bisaddle.methods.adaptive.coordinates import Space, face_direction
 from bisaddle.methods.adaptive.first import UNKNOWN, first_scales, reach
 from bisaddle.methods.adaptive.inner import Inner, Solver, SolverState
@@ -116,6 +116,7 @@ class Search:
     def __init__(self, kernels: Kernels, x: Vector):
         self.kernels, self.solver, self.space = kernels, Solver(kernels), Space(kernels.x_set, x)
         self.k = 0
+        self.second: second.Second | None = None  # while second-order steps are made
         self.ahead: tuple[Vector, Vector, float, bool] | None = None  # the next direction, once it is known
 
     def from_start(self, x: Vector, theta: Vector, y: Vector, mu_g: Any, tol: float) -> Iterator[Look]:
@@ -134,7 +135,8 @@ class Search:
         # what a step promises says little, in a network, of how far the minimum is
         self.centre = Centre(y, first.mu, by_gap=self.kernels.has_hidden_layer)
         self.descent = Descent(pairs=pairs, scale=max(first.range, abs(inner.upper.value)))
-        self._evaluate_centre()
+        if not (second.suits(self) and second.begin(self, reach(first.range, norm(Gx) or 1.0, x))):
+            self._evaluate_centre()
         slope = norm(self.here.Gz) or norm(self.here.Gx) or 1.0  # a start at 0 is an atom without a gradient
         length = reach(first.range, slope, x)
         self.descent.tau = self.descent.first_tau = const.FIRST_TAU * length / slope
@@ -143,6 +145,10 @@ class Search:
     def looks(self) -> Iterator[Look]:
         """One Look after every further evaluation of f_mu."""
         while True:
+            if self.second is not None:
+                yield from second.steps(self)
+                yield self._measured()
+                continue
             gaps, target = self.gaps, self.aim.target
             stationary = self._followed() or gaps.x <= const.STATIONARY_TARGET * target
             if gaps.both <= target:
@@ -169,13 +175,13 @@ class Search:
 
     def state(self) -> "SearchState":
         """All that the next step depends on, as it is now."""
-        own = (self.k, self.here, self.gaps, self.aim, self.centre, self.descent)
+        own = (self.k, self.here, self.gaps, self.aim, self.centre, self.descent, self.second)
         return SearchState(*deepcopy(own), self.solver.state(), self.space.atoms())
 
     def restore(self, state: "SearchState") -> None:
         if not isinstance(state, SearchState):
             raise ValueError(f"the state of an Adaptive is needed, given {type(state).__name__}")
-        self.k, self.here, self.gaps, self.aim, self.centre, self.descent, solver, atoms = state
+        self.k, self.here, self.gaps, self.aim, self.centre, self.descent, self.second, solver, atoms = state
         self.solver.restore(solver)
         self.space.restore(atoms)
         z, x, inner = self.here.z, self.here.x, self.here.inner
@@ -186,7 +192,10 @@ class Search:
 
     def _measured(self) -> Look:
         """Between two steps: the only looks from which a run can be taken up again."""
-        self._measure()
+        if self.second is None:
+            self._measure()
+        else:
+            second.measure(self)
         return self._look()._replace(state=self.state)
 
     def _look(self) -> Look:
@@ -354,5 +363,6 @@ class SearchState(NamedTuple):
     aim: Aim
     centre: Centre
     descent: Descent
+    second: second.Second | None
     solver: SolverState
     atoms: list[tuple[Vector, Vector]]

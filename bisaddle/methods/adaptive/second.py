@@ -1,0 +1,213 @@
+"""Second-order steps of Adaptive, for a small x without a lower level: few, each from all second derivatives of f."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bisaddle.methods.adaptive import constants as const
+from bisaddle.methods.adaptive.inner import Inner
+from bisaddle.methods.adaptive.model import Model, Step, minimised
+from bisaddle.methods.adaptive.parts import Gaps, Place
+from bisaddle.methods.base import Look
+from bisaddle.oracle.implicit import norm
+from bisaddle.oracle.kernels import Upper, Vector
+from bisaddle.sets.flat import FlatSet
+from bisaddle.sets.flat_base import all_finite
+from bisaddle.sets.prox import Penalty
+
+if TYPE_CHECKING:
+    from bisaddle.methods.adaptive.method import Search
+
+
+@dataclass
+class Second:
+    """What second-order steps know besides the place and the centre.
+
+    f_x_x, f_x_y: at the place, f_x_x for the y that its model foresaw. radius: how far the model is trusted; good: it
+    has foretold the last step well; floor: a mu with which x was slow, below which mu does not fall for now; used:
+    evaluations so far.
+    """
+
+    f_x_x: Vector
+    f_x_y: Vector
+    radius: float
+    good: bool = True
+    floor: float = 0.0
+    used: int = 1
+
+
+def suits(search: "Search") -> bool:
+    """Whether x is small enough for them, f surely linear in y, and both sets project."""
+    kernels, y_set = search.kernels, search.kernels.y_set
+    if kernels.streamed or kernels.heavy or kernels.has_lower or y_set is None or kernels.dtype != np.float64:
+        return False
+    if kernels.x.size > const.SECOND_ENTRIES or kernels.part.x.mesh is not None or search.space.lmos:
+        return False
+    plain = not any(isinstance(block.of, Penalty) for block, _ in y_set.blocks)
+    return plain and kernels.linear_in_y and not kernels.has_hidden_layer
+
+
+def begin(search: "Search", length: float) -> bool:
+    """Second derivatives at the start; False if f has none. length: over which f changes, as known at the start."""
+    here, centre = search.here, search.centre
+    y = _set_of(search).project(centre.y0 + here.inner.upper.f_y / centre.mu)
+    try:
+        matrices = _curvature(search, here.x, y)
+    except (TypeError, NotImplementedError):  # a derivative of the user's own that JAX cannot differentiate
+        return False
+    if not _all_finite(matrices):
+        return False
+    search.second = Second(*matrices, radius=length)
+    search.k += 1
+    _recentre(search)
+    return True
+
+
+def measure(search: "Search") -> None:
+    """The gaps where x is: y is the exact maximiser there, and gradients are as exact as f."""
+    here, y_set = search.here, _set_of(search)
+    away = here.inner.y - search.centre.y0
+    x_gap = norm(here.x - search.space.project(here.x - here.Gx))
+    y_gap = norm(here.inner.y - y_set.project(here.inner.y + here.inner.upper.f_y))
+    search.solver.cost.projections += 2
+    search.gaps = Gaps(x_gap, x_gap + y_gap, x_gap, 0.0, search.centre.mu * float(away @ away))
+
+
+def steps(search: "Search") -> Iterator[Look]:
+    """To the next accepted place. The Look after the last evaluation is left to the caller, who measures first."""
+    second, here = search.second, search.here
+    assert second is not None
+    if search.gaps.both <= search.aim.target:
+        search.aim.target = max(const.NEXT_TARGET * search.aim.target, const.TARGET_ROUNDING * search.kernels.eps)
+    model, step = _foreseen(search)
+    here = search.here
+    for _ in range(const.SECOND_REFUSED):
+        upper = search.kernels.upper(here.x + step.d, here.inner.theta, step.y)
+        search.solver.cost.gradients += 1
+        search.k += 1
+        second.used += 1
+        y, value = _highest(search, upper, step.y)
+        decrease, rounding = here.value - value, const.SECOND_ROUNDING * search.kernels.eps * abs(here.value)
+        hidden = step.decrease <= rounding and abs(decrease) <= rounding
+        sound = isfinite(value) and all_finite(upper.f_x) and step.decrease > 0
+        if sound and (hidden or decrease > const.DECREASE * step.decrease):
+            if _accept(search, step, upper, 1.0 if hidden else decrease / step.decrease):
+                measured = search.gaps
+                measure(search)
+                # rounding is all that is left, or they lead nowhere
+                if (hidden and search.gaps.both > measured.both) or second.used >= const.SECOND_MOST:
+                    give_up(search)
+                return
+        second.radius = const.SECOND_SHORTER * norm(step.d)
+        if not second.radius > search.kernels.eps * norm(here.x):
+            break
+        yield search._look()
+        step = minimised(model, search.space, here.x, second.radius)
+    give_up(search)
+
+
+def _foreseen(search: "Search") -> tuple[Model, Step]:
+    """The model and its step, at a centre that x has not followed yet: others are left behind at once.
+
+    What is known at x serves every centre: f_x at another y follows from f_x_y. Where the model was right about the
+    last step and this one is easily found, mu may be much smaller: y then follows the model, not the centre.
+    """
+    second, centre, y_set = search.second, search.centre, _set_of(search)
+    assert second is not None
+    if centre.age >= const.SECOND_SLOW:
+        second.floor = centre.mu
+        centre.mu *= const.MU_FACTOR
+        _recentre(search)
+    lowered = False
+    for number in range(const.SECOND_CENTRES):
+        inner = search.here.inner
+        model = Model(y_set, inner.upper, second.f_x_x, second.f_x_y, inner.y, centre.y0, centre.mu)
+        step = minimised(model, search.space, search.here.x, second.radius)
+        away = inner.y - centre.y0
+        lag = centre.mu * float(away @ away)
+        if 2 * step.decrease > const.STATIONARY * lag or lag == 0 or number == const.SECOND_CENTRES - 1:
+            break
+        centre.y0 = inner.y
+        lower, rounding = centre.mu / const.SECOND_MU, search.kernels.eps * norm(inner.upper.f_y)
+        least = max(const.TARGET_SHARE * search.aim.target, const.SECOND_LEAST * rounding) / y_set.diameter()
+        if second.good and not lowered and step.count <= const.SECOND_EASY and lower > max(second.floor, least):
+            centre.mu, lowered = lower, True
+        else:
+            second.floor *= const.SECOND_FORGOTTEN
+        _recentre(search)
+    return model, step
+
+
+def _accept(search: "Search", step: Step, upper: Upper, ratio: float) -> bool:
+    """Move, with the second derivatives there; ratio: of the decrease to the one that the model promised."""
+    second, here = search.second, search.here
+    assert second is not None
+    x = here.x + step.d
+    # at the y of the model: the maximiser itself jumps from face to face where mu is small
+    matrices = _curvature(search, x, step.y)
+    if not _all_finite(matrices):
+        return False
+    second.f_x_x, second.f_x_y = matrices
+    second.good = ratio > const.SECOND_GOOD
+    length = norm(step.d)
+    if ratio < const.SECOND_POOR:
+        second.radius = const.SHORTEN[1] * length
+    elif second.good:
+        second.radius = max(second.radius, const.SECOND_LONGER * length)
+    inner = here.inner._replace(y=step.y, upper=upper)
+    search.here = Place(x, x, inner, 0.0, upper.f_x, upper.f_x)
+    age = search.centre.age + 1
+    _recentre(search)
+    search.centre.age = age
+    return True
+
+
+def _recentre(search: "Search") -> None:
+    """y, value and gradient of f_mu where x is, for the centre and weight as they are now: no call is needed."""
+    second, here = search.second, search.here
+    assert second is not None
+    inner: Inner = here.inner
+    y, value = _highest(search, inner.upper, inner.y)
+    step = y - inner.y
+    f_x = inner.upper.f_x + second.f_x_y @ step
+    upper = Upper(inner.upper.value + float(inner.upper.f_y @ step), f_x, inner.upper.f_theta, inner.upper.f_y)
+    inner = inner._replace(y=y, upper=upper, slope=max(inner.slope, norm(f_x)))
+    search.here = Place(here.z, here.x, inner, value, f_x, f_x)
+    search.centre.age = 0
+
+
+def _highest(search: "Search", upper: Upper, y: Vector) -> tuple[Vector, float]:
+    """The maximiser and f_mu, from f and f_y at any y: f is linear in it."""
+    centre = search.centre
+    best = _set_of(search).project(centre.y0 + upper.f_y / centre.mu)
+    search.solver.cost.projections += 1
+    away = best - centre.y0
+    return best, upper.value + float(upper.f_y @ (best - y)) - 0.5 * centre.mu * float(away @ away)
+
+
+def give_up(search: "Search") -> None:
+    """The other steps go on from here."""
+    second = search.second
+    assert second is not None
+    bend = float(np.abs(second.f_x_x).sum(axis=0).max())
+    stiff = norm(second.f_x_y.ravel()) ** 2 / search.centre.mu
+    search.descent.tau = 1 / max(bend + stiff, const.TINIEST)
+    search.second = None
+    search._evaluate_centre()
+
+
+def _curvature(search: "Search", x: Vector, y: Vector) -> tuple[Vector, Vector]:
+    search.solver.cost.hvps += x.size
+    return search.kernels.curvature(x, search.here.inner.theta, y)
+
+
+def _all_finite(matrices: tuple[Vector, Vector]) -> bool:
+    return all(all_finite(matrix.ravel()) for matrix in matrices)
+
+
+def _set_of(search: "Search") -> FlatSet:
+    assert search.kernels.y_set is not None
+    return search.kernels.y_set
