@@ -13,7 +13,10 @@ from bisaddle.sets.flat_base import Face
 
 
 class Spot(NamedTuple):
-    """The model at some d: its value and gradient, the maximiser y, and how that moves with what is projected."""
+    """The model at some d: its value and gradient, the maximiser y, and how that moves with what is projected.
+
+    value: beside f - mu/2 |y - y0|^2 at x and base, so that small steps lose no digits.
+    """
 
     value: float
     gradient: Vector
@@ -43,8 +46,9 @@ class Model(NamedTuple):
         bent, f_y = self.f_x_x @ d, self.upper.f_y + d @ self.f_x_y
         face = self.y_set.face(self.y0 + f_y / self.mu)
         y = face.point
-        step, away = y - self.base, y - self.y0
-        value = self.upper.value + float(d @ (self.upper.f_x + 0.5 * bent) + f_y @ step - 0.5 * self.mu * (away @ away))
+        step = y - self.base
+        away = 0.5 * (y + self.base) - self.y0
+        value = float(d @ (self.upper.f_x + 0.5 * bent) + (f_y - self.mu * away) @ step)
         return Spot(value, self.upper.f_x + bent + self.f_x_y @ step, y, face)
 
     def hessian(self, spot: Spot) -> Vector:

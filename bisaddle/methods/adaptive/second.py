@@ -28,7 +28,7 @@ class Second:
 
     f_x_x, f_x_y: at the place, f_x_x for the y that its model foresaw. radius: how far the model is trusted; good: it
     has foretold the last step well; floor: a mu with which x was slow, below which mu does not fall for now; used:
-    evaluations so far.
+    evaluations so far; lost: steps that rounding has spoilt.
     """
 
     f_x_x: Vector
@@ -37,6 +37,7 @@ class Second:
     good: bool = True
     floor: float = 0.0
     used: int = 1
+    lost: int = 0
 
 
 def suits(search: "Search") -> bool:
@@ -97,8 +98,9 @@ def steps(search: "Search") -> Iterator[Look]:
             if _accept(search, step, upper, 1.0 if hidden else decrease / step.decrease):
                 measured = search.gaps
                 measure(search)
-                # rounding is all that is left, or they lead nowhere
-                if (hidden and search.gaps.both > measured.both) or second.used >= const.SECOND_MOST:
+                if hidden and search.gaps.both > measured.both:
+                    _less_rounded(search)
+                if second.used >= const.SECOND_MOST or second.lost > const.SECOND_LOST:
                     give_up(search)
                 return
         second.radius = const.SECOND_SHORTER * norm(step.d)
@@ -126,19 +128,37 @@ def _foreseen(search: "Search") -> tuple[Model, Step]:
         inner = search.here.inner
         model = Model(y_set, inner.upper, second.f_x_x, second.f_x_y, inner.y, centre.y0, centre.mu)
         step = minimised(model, search.space, search.here.x, second.radius)
-        away = inner.y - centre.y0
+        away, rounding = inner.y - centre.y0, search.kernels.eps * norm(inner.upper.f_y)
         lag = centre.mu * float(away @ away)
-        if 2 * step.decrease > const.STATIONARY * lag or lag == 0 or number == const.SECOND_CENTRES - 1:
+        # where rounding decides whether x has followed, y must not run ahead of it
+        lost = step.decrease <= rounding * norm(inner.y)
+        if lag == 0 or number == (1 if lost else const.SECOND_CENTRES - 1):
+            break
+        if not lost and 2 * step.decrease > const.STATIONARY * lag:
             break
         centre.y0 = inner.y
-        lower, rounding = centre.mu / const.SECOND_MU, search.kernels.eps * norm(inner.upper.f_y)
-        least = max(const.TARGET_SHARE * search.aim.target, const.SECOND_LEAST * rounding) / y_set.diameter()
-        if second.good and not lowered and step.count <= const.SECOND_EASY and lower > max(second.floor, least):
+        lower = centre.mu / const.SECOND_MU
+        enough = const.TARGET_SHARE * search.aim.target
+        # an error of f_y moves y by 1 / mu of it, and the gradient in x by f_x_y times that
+        errs = min(norm(second.f_x_y.ravel()) / enough, const.SECOND_LEAST / y_set.diameter()) * rounding
+        least = max(second.floor, enough / y_set.diameter(), errs)
+        if second.good and not lowered and step.count <= const.SECOND_EASY and lower > least:
             centre.mu, lowered = lower, True
         else:
             second.floor *= const.SECOND_FORGOTTEN
         _recentre(search)
     return model, step
+
+
+def _less_rounded(search: "Search") -> None:
+    """A larger mu after a step that rounding has spoilt: with it f_y moves y less, and its rounding too."""
+    second, centre = search.second, search.centre
+    assert second is not None
+    centre.y0 = search.here.inner.y
+    centre.mu *= const.SECOND_MU
+    second.floor = centre.mu
+    second.lost += 1
+    _recentre(search)
 
 
 def _accept(search: "Search", step: Step, upper: Upper, ratio: float) -> bool:
