@@ -57,7 +57,7 @@ def begin(search: "Search", length: float) -> bool:
     y = _set_of(search).project(centre.y0 + here.inner.upper.f_y / centre.mu)
     try:
         matrices = _curvature(search, here.x, y)
-    except (TypeError, NotImplementedError):  # a derivative of the user's own that JAX cannot differentiate
+    except (TypeError, ValueError, NotImplementedError):  # a derivative of the user's own that JAX cannot differentiate
         return False
     if not _all_finite(matrices):
         return False
