@@ -102,6 +102,7 @@ WALKS = {
             "methods/base.py",
             "methods/adaptive/parts.py",
             "methods/adaptive/first.py",
+            "methods/adaptive/second.py",
             "methods/adaptive/recall.py",
             "methods/adaptive/inverse.py",
             "oracle/spectra.py",

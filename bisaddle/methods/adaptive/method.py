@@ -19,6 +19,8 @@ The algorithm, with f_mu and the rest of the notation as in the docstring of Ada
                                                                                        [parts.py, oracle/depends.py]
             evaluate f_mu at x + a d for a = 1 and then shorter steps until it is low enough; after three trials d <- d0
             x <- x + a d;     tau <- the step of Barzilai and Borwein
+
+Where x is small, without a lower level and with f linear in y, second-order steps come first: second.py.
 """
 
 from collections import deque
