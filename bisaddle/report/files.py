@@ -111,6 +111,11 @@ def check_writable(path: str | os.PathLike) -> None:
         raise IsADirectoryError(f"{path} is a {what}; the name of a file is needed")
 
 
+def names_folder(path: str | os.PathLike) -> bool:
+    """Whether a folder is meant: a name that ends in a slash, or that of a folder that is there."""
+    return os.fspath(path).endswith(("/", os.sep)) or Path(path).is_dir()
+
+
 def _beside(path: Path) -> Path:
     """A name of this process and thread alone, in the same folder: a rename does not cross file systems."""
     return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
