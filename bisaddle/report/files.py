@@ -20,6 +20,8 @@ from bisaddle.report.schema import plain
 MOST_BYTES = 2**29
 # at once: memory for more than is there is not asked for
 PIECE = 2**20
+# the file of a checkpoint in a folder
+CHECKPOINT = "checkpoint"
 
 
 def read(path: str | os.PathLike) -> bytes:
@@ -111,9 +113,13 @@ def check_writable(path: str | os.PathLike) -> None:
         raise IsADirectoryError(f"{path} is a {what}; the name of a file is needed")
 
 
-def names_folder(path: str | os.PathLike) -> bool:
-    """Whether a folder is meant: a name that ends in a slash, or that of a folder that is there."""
-    return os.fspath(path).endswith(("/", os.sep)) or Path(path).is_dir()
+def checkpoint_file(path: str | os.PathLike) -> Path:
+    """The file of a checkpoint: it may be one in a folder.
+
+    That is meant by a name that ends in a slash, and by the name of a folder that is there.
+    """
+    in_folder = os.fspath(path).endswith(("/", os.sep)) or Path(path).is_dir()
+    return Path(path, CHECKPOINT) if in_folder else Path(path)
 
 
 def _beside(path: Path) -> Path:

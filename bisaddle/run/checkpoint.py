@@ -24,7 +24,7 @@ from bisaddle.methods.base import HostMethod, Method
 from bisaddle.problem import Point, Problem
 from bisaddle.run import container
 from bisaddle.run.plain import SUMS, Reader, Writer, described, difference
-from bisaddle.run.states import FILE, States
+from bisaddle.run.states import States
 from bisaddle.trees import Number
 
 try:
@@ -70,7 +70,8 @@ class Checkpoints:
             raise ValueError(f"checkpoint must be the name of a file or a folder, given {type(path).__name__}")
         if not isinstance(every, int | float | np.number) or not every >= 0:
             raise ValueError(f"checkpoint_every must be a number of seconds >= 0, given {every!r}")
-        self.name, self.path, self.states = Path(path), *_places(path)
+        self.name, self.path = Path(path), _file(path)
+        self.states = None if self.name == self.path else States(self.name)
         self.every, self.note = float(every), note
         self.previous = self.path.with_name(f"{self.path.name}.previous")
         self.head: Kept | None = None
@@ -275,7 +276,7 @@ class Kept:
         mesh = mesh_of(problem.data)
         leaves, form = jax.tree.flatten(self.starts[0])
         if mesh is None or len(self.places) != len(leaves):
-            return self.starts
+            return jax.tree.map(jax.device_put, self.starts)
         each = lambda start: map(lambda leaf, axes: split(leaf, axes, mesh), jax.tree.leaves(start), self.places)
         return [form.unflatten(each(start)) for start in self.starts]
 
@@ -292,11 +293,10 @@ class Kept:
         return self.method if given is None else given
 
 
-def _places(path: str | os.PathLike) -> tuple[Path, States | None]:
-    """The file that is meant, and the states beside it, if it is one in a folder."""
-    from bisaddle.report.files import names_folder
+def _file(path: str | os.PathLike) -> Path:
+    from bisaddle.report.files import checkpoint_file
 
-    return (Path(path, FILE), States(Path(path))) if names_folder(path) else (Path(path), None)
+    return checkpoint_file(path)
 
 
 def _on_host(leaf: Any) -> Any:
@@ -312,7 +312,7 @@ def read(path: str | os.PathLike) -> Kept:
     from bisaddle.methods.base import public_methods
 
     public_methods()  # whose classes the file may name
-    path = Path(path, FILE) if Path(path).is_dir() else Path(path)
+    path = _file(path)
     try:
         content, arrays = container.unpack(path, "checkpoint")
         reader = Reader(arrays)

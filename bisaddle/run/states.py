@@ -18,16 +18,16 @@ import jax
 from jaxtyping import PyTree
 
 from bisaddle.devices import Together
-from bisaddle.parallel import keeping
 
-FILE = "checkpoint"
-NAMED = re.compile(rf"{FILE}\.state-([0-9]+)")
+NAMED = re.compile(r"checkpoint\.state-([0-9]+)")
 
 
 class States:
     """The states in a folder. named: the one that the checkpoint names, if there is one."""
 
     def __init__(self, folder: Path):
+        from bisaddle.parallel import keeping
+
         keeping.orbax("a checkpoint in a folder")
         self.folder, self.named, self.count = folder, "", 0
 
@@ -35,11 +35,13 @@ class States:
         """From this one, which a checkpoint names."""
         found = NAMED.fullmatch(named)
         if found is None:
-            raise ValueError(f"{self.folder / FILE} is damaged: it names a state {named!r:.60}")
+            raise ValueError(f"the checkpoint in {self.folder} is damaged: it names a state {named!r:.60}")
         self.named, self.count = named, int(found[1])
 
     def read(self, places: Sequence[PyTree]) -> list[PyTree]:
         """The states, each where one of `places` is."""
+        from bisaddle.parallel import keeping
+
         return keeping.restore(self.folder / self.named, list(places))
 
     def write(self, kept: Any, together: Together | None) -> Any:
@@ -47,8 +49,10 @@ class States:
 
         OSError in every process if one of them could not write its part.
         """
+        from bisaddle.parallel import keeping
+
         self.count += 1
-        name, failure = f"{FILE}.state-{self.count}", None
+        name, failure = f"checkpoint.state-{self.count}", None
         try:
             keeping.save(self.folder / name, [run["state"] for run in kept.runs])
         except jax.errors.JaxRuntimeError:  # another process is lost, and cannot be asked
@@ -61,6 +65,6 @@ class States:
 
     def tidy(self) -> None:
         """Remove all but the one that the checkpoint names: older ones, and what a process that was killed has left."""
-        for left in self.folder.glob(f"{FILE}.state-*"):
+        for left in self.folder.glob("checkpoint.state-*"):
             if left.name != self.named:
                 shutil.rmtree(left, ignore_errors=True)
