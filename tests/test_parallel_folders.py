@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -58,16 +59,17 @@ def test_a_run_on_four_devices_goes_on_bit_by_bit_and_on_one_up_to_rounding(tmp_
 def test_a_folder_holds_what_a_file_holds(method, count, tmp_path):
     problem, start = quadratic()
     start = start if count is None else bs.start_points(problem, start, count, jax.random.key(0))
-    options = {"tol": 1e-12, "checkpoint_every": 0.0}
+    options: dict[str, Any] = {"tol": 1e-12, "checkpoint_every": 0.0}
     whole = bs.solve(problem, start, method, max_steps=30, **options)
-    (tmp_path / "there").mkdir()
-    for folder in (f"{tmp_path}/new/", tmp_path / "there"):  # a slash, or a folder that is there
-        bs.solve(problem, start, method, max_steps=10, checkpoint=folder, **options)
-        assert method is None or is_one(folder)
-        assert_same(bs.resume(folder, problem, max_steps=30, checkpoint_every=0.0), whole)
-        with pytest.raises(ValueError, match="checkpoint is there already"):
-            bs.solve(problem, start, method, checkpoint=folder)
-    assert_same(bs.resume(tmp_path / "new" / "checkpoint", problem, max_steps=30), whole)
+    folder = tmp_path / "run"
+    bs.solve(problem, start, method, max_steps=10, checkpoint=f"{folder}/", **options)
+    assert method is None or is_one(folder)
+    for again in (folder, f"{folder}/", folder / "checkpoint"):  # the folder, as it is there, needs no slash
+        assert_same(bs.resume(again, problem, max_steps=30, checkpoint_every=0.0), whole)
+    with pytest.raises(ValueError, match="checkpoint is there already"):
+        bs.solve(problem, start, method, checkpoint=f"{folder}/")
+    with pytest.raises(OSError, match="is a folder; use the name of a file, or '.*run/'"):
+        bs.solve(problem, start, method, checkpoint=folder)
     assert not list(tmp_path.rglob("*.previous"))
 
 
@@ -84,7 +86,7 @@ def test_without_the_extra_nothing_is_compiled(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("orbax")
 def test_a_write_that_fails_leaves_the_last_one(monkeypatch, tmp_path):
     problem, start = quadratic()
-    options = {"tol": None, "every": 5, "checkpoint": f"{tmp_path}/run/", "checkpoint_every": 0.0}
+    options: dict[str, Any] = {"every": 5, "checkpoint": f"{tmp_path}/run/", "checkpoint_every": 0.0}
     whole = bs.solve(problem, start, fully_projected(), tol=None, every=5, max_steps=30)
     saved, calls = keeping.save, []
     monkeypatch.setattr(blocks, "BLOCK_SECONDS", 0.0)  # many small blocks, and a write for each
@@ -97,7 +99,7 @@ def test_a_write_that_fails_leaves_the_last_one(monkeypatch, tmp_path):
 
     monkeypatch.setattr(keeping, "save", full)
     with pytest.warns(RuntimeWarning, match="no checkpoint was written to .*No space left"):
-        bs.solve(problem, start, fully_projected(), max_steps=20, **options)
+        bs.solve(problem, start, fully_projected(), tol=None, max_steps=20, **options)
     assert len(calls) > 2 and kept(tmp_path / "run") == (["checkpoint", calls[1]], calls[1:2])
     monkeypatch.undo()
     # the same where the state is written, and the file is not
@@ -121,7 +123,7 @@ def test_a_write_that_fails_leaves_the_last_one(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("orbax")
 def test_a_callback_that_raises_leaves_one_where_nobody_else_has_to_write(tmp_path):
     problem, start = quadratic()
-    options = {"tol": None, "every": 5, "max_steps": 30}
+    options: dict[str, Any] = {"tol": None, "every": 5, "max_steps": 30}
     whole = bs.solve(problem, start, fully_projected(), **options)
 
     def callback(record):
@@ -137,7 +139,7 @@ def test_a_callback_that_raises_leaves_one_where_nobody_else_has_to_write(tmp_pa
 @pytest.mark.usefixtures("orbax")
 def test_what_is_not_whole_is_refused_in_words(tmp_path):
     problem, start = quadratic()
-    bs.solve(problem, start, fully_projected(), tol=None, max_steps=5, checkpoint=tmp_path)
+    bs.solve(problem, start, fully_projected(), tol=None, max_steps=5, checkpoint=f"{tmp_path}/")
     (named,) = kept(tmp_path)[1]
     shutil.copytree(tmp_path / named, tmp_path / "aside")
     for path in (tmp_path / named).rglob("*"):
@@ -149,8 +151,19 @@ def test_what_is_not_whole_is_refused_in_words(tmp_path):
     with pytest.raises(ValueError, match=f"{named} is no folder"):
         bs.resume(tmp_path, problem)
     assert (tmp_path / "aside").is_dir()  # which is not ours
-    with pytest.raises(ValueError, match="it names a state '../other'"):
-        States(tmp_path).go_on("../other")
+    with pytest.raises(ValueError, match="it names the state .*other"):
+        States(tmp_path).go_on(["../other"])
+
+
+@pytest.mark.usefixtures("orbax")
+def test_a_folder_that_another_run_has_written_since_it_was_read_is_refused(tmp_path):
+    problem, start = quadratic()
+    bs.solve(problem, start, fully_projected(), tol=None, max_steps=5, checkpoint=f"{tmp_path}/")
+    before = Checkpoints.after(tmp_path, 0.0, read(tmp_path))
+    bs.resume(tmp_path, problem, max_steps=10)
+    with pytest.raises(ValueError, match="written by another run just now"), before.held(fresh=False):
+        pass
+    assert is_one(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -47,9 +47,9 @@ def begin(built: Any, options: dict[str, Any]) -> tuple[Any, Any]:
 
 def check_extra(checkpoint: str | Path | None) -> None:
     """ImportError if the checkpoint is a folder and the extra for it is not here, before others are started for it."""
-    from bisaddle.parallel import keeping
-
     if checkpoint is not None and checkpoint_file(checkpoint) != Path(checkpoint):
+        from bisaddle.parallel import keeping
+
         keeping.orbax("a checkpoint in a folder")
 
 

@@ -22,7 +22,7 @@ from bisaddle.cli.options import (
 from bisaddle.cli.problems import Built, build, trusted
 from bisaddle.cli.solving import leave, watched
 from bisaddle.cli.stepping import method_named
-from bisaddle.report.files import checkpoint_file
+from bisaddle.report.files import kept_file
 
 # what `method_named` and the screen are told again
 NEEDED = {"tol": float, "max_steps": int, "method": str, "steps": list, "nu": float | None, "precision": int}
@@ -49,12 +49,12 @@ def resume(checkpoint: Path, problem: str | None, data_dir: Path | None, **optio
     Example: bisaddle resume run.ckpt --out result.json
     """
     clock = Clock()
-    if not checkpoint_file(checkpoint).is_file():
+    if not kept_file(checkpoint).is_file():
         raise Failure(f"{checkpoint} cannot be read; a file of `solve --checkpoint` is needed", DATA)
-    outputs.check(options["out"], checkpoint_file(checkpoint))
+    outputs.check(options["out"], kept_file(checkpoint))
     from bisaddle.run.solve import resume as resumed
 
-    processes.check_extra(checkpoint)
+    processes.check_extra(f"{checkpoint}/" if checkpoint.is_dir() else checkpoint)
     options |= {"resumed": checkpoint, "problem": problem, "data_dir": data_dir}
     limits = {key: options[key] for key in ("max_steps", "max_seconds", "checkpoint_every")}
     with processes.joined({}, options, limits):

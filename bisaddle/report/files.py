@@ -114,12 +114,13 @@ def check_writable(path: str | os.PathLike) -> None:
 
 
 def checkpoint_file(path: str | os.PathLike) -> Path:
-    """The file of a checkpoint: it may be one in a folder.
+    """The file of a checkpoint: in a folder, if the name ends in a slash, and else the name itself."""
+    return Path(path, CHECKPOINT) if os.fspath(path).endswith(("/", os.sep)) else Path(path)
 
-    That is meant by a name that ends in a slash, and by the name of a folder that is there.
-    """
-    in_folder = os.fspath(path).endswith(("/", os.sep)) or Path(path).is_dir()
-    return Path(path, CHECKPOINT) if in_folder else Path(path)
+
+def kept_file(path: str | os.PathLike) -> Path:
+    """The same of one that is there: a folder that is needs no slash."""
+    return Path(path, CHECKPOINT) if Path(path).is_dir() else checkpoint_file(path)
 
 
 def _beside(path: Path) -> Path:

@@ -66,11 +66,13 @@ class Checkpoints:
     """
 
     def __init__(self, path: str | os.PathLike, every: Number = EVERY, note: Any = None):
+        from bisaddle.report.files import checkpoint_file
+
         if not isinstance(path, str | os.PathLike):
             raise ValueError(f"checkpoint must be the name of a file or a folder, given {type(path).__name__}")
         if not isinstance(every, int | float | np.number) or not every >= 0:
             raise ValueError(f"checkpoint_every must be a number of seconds >= 0, given {every!r}")
-        self.name, self.path = Path(path), _file(path)
+        self.name, self.path = Path(path), checkpoint_file(path)
         self.states = None if self.name == self.path else States(self.name)
         self.every, self.note = float(every), note
         self.previous = self.path.with_name(f"{self.path.name}.previous")
@@ -88,11 +90,11 @@ class Checkpoints:
         path = Path(path)
         if kept.beside and path.is_file():  # the one in a folder
             path = path.parent
-        home = path if path.is_dir() else path.with_name(path.name.removesuffix(".previous"))
+        home = f"{path}/" if path.is_dir() else path.with_name(path.name.removesuffix(".previous"))
         home = cls(home, every, kept.note)
         home.good = home.name == path
         if kept.beside and home.states is not None:
-            home.states.go_on(*kept.beside)
+            home.states.go_on(kept.beside)
         return home
 
     @contextmanager
@@ -120,6 +122,10 @@ class Checkpoints:
     def _held(self, fresh: bool) -> Iterator[None]:
         from bisaddle.report.files import check_writable
 
+        if self.path.is_dir():
+            raise IsADirectoryError(
+                f"{self.path} is a folder; use the name of a file, or '{self.path}/' to keep it there"
+            )
         check_writable(self.path)
         with self._locked():
             if fresh and (self.path.exists() or self.previous.exists()):
@@ -128,6 +134,8 @@ class Checkpoints:
             for left in self.path.parent.glob(f".{self.path.name}.*"):  # by a process that was killed
                 left.unlink(missing_ok=True)
             if self.states is not None:
+                if not fresh and read(self.path).beside != self.states.beside:
+                    raise ValueError(f"{self.path} was written by another run just now; resume it again")
                 self.states.tidy()
             try:
                 yield
@@ -157,7 +165,7 @@ class Checkpoints:
     def restore(self, runs: Sequence[Any], snapshots: list) -> None:
         """Put the runs where they stood; ValueError if a snapshot does not fit."""
         try:
-            if self.states is not None and self.states.named and snapshots:
+            if self.states is not None and self.states.beside and snapshots:
                 found = self.states.read([run.state for run in runs])
                 snapshots = [snapshot | {"state": state} for snapshot, state in zip(snapshots, found, strict=True)]
             for run, snapshot in zip(runs, snapshots, strict=False):
@@ -193,7 +201,7 @@ class Checkpoints:
         except OSError as error:
             why = error.strerror or error
             warnings.warn(f"no checkpoint was written to {self.path}: {why}; the run goes on", RuntimeWarning, 2)
-            if self.states is not None and self.writes and self.states.named not in kept.beside:
+            if self.states is not None and self.writes and self.states.beside != kept.beside:
                 self.states.tidy()
         self.written, self.unwritten = time.perf_counter(), False
 
@@ -210,7 +218,7 @@ class Checkpoints:
         self.good = True
         os.replace(beside, self.path)
         if self.states is not None:
-            self.states.named = "".join(kept.beside)
+            self.states.beside = kept.beside
         sync_folder(self.path.parent)
         if self.states is not None:  # on the disk now
             self.states.tidy()
@@ -293,12 +301,6 @@ class Kept:
         return self.method if given is None else given
 
 
-def _file(path: str | os.PathLike) -> Path:
-    from bisaddle.report.files import checkpoint_file
-
-    return checkpoint_file(path)
-
-
 def _on_host(leaf: Any) -> Any:
     return whole(leaf) if mesh_of(leaf) is not None else leaf
 
@@ -310,9 +312,10 @@ def _parts(problem: Problem, chunks: str, summed: bool) -> dict[str, str]:
 def read(path: str | os.PathLike) -> Kept:
     """A checkpoint; if it cannot be read, ValueError that names the one before, where there is one."""
     from bisaddle.methods.base import public_methods
+    from bisaddle.report.files import kept_file
 
     public_methods()  # whose classes the file may name
-    path = _file(path)
+    path = kept_file(path)
     try:
         content, arrays = container.unpack(path, "checkpoint")
         reader = Reader(arrays)

@@ -90,9 +90,8 @@ def solve(
     witness if one fails; theory.check_assumptions looks more closely.
     checkpoint, checkpoint_every: a file in which the run is kept every so many seconds, and when it ends, also by
     Ctrl-C or SIGTERM; bs.resume goes on from it. The one before is kept as well, in checkpoint.previous. A file that is
-    there already is refused, and so is one that another run is using. A name that ends in a slash, or that of a folder
-    which is there, is a folder: states are not gathered then, and every process writes its own part. Needs the extra
-    `orbax`.
+    there already is refused, and so is one that another run is using. "folder/", with a slash, holds states without
+    gathering them (extra `orbax`).
     """
     began = time.perf_counter()
     starts = as_starts(start)

@@ -23,26 +23,26 @@ NAMED = re.compile(r"checkpoint\.state-([0-9]+)")
 
 
 class States:
-    """The states in a folder. named: the one that the checkpoint names, if there is one."""
+    """The states in a folder. beside: what the checkpoint names: the one that is whole, if there is one."""
 
     def __init__(self, folder: Path):
         from bisaddle.parallel import keeping
 
         keeping.orbax("a checkpoint in a folder")
-        self.folder, self.named, self.count = folder, "", 0
+        self.folder, self.beside, self.count = folder, list[str](), 0
 
-    def go_on(self, named: str) -> None:
-        """From this one, which a checkpoint names."""
-        found = NAMED.fullmatch(named)
+    def go_on(self, beside: list[str]) -> None:
+        """From what a checkpoint names."""
+        found = NAMED.fullmatch(" ".join(beside))
         if found is None:
-            raise ValueError(f"the checkpoint in {self.folder} is damaged: it names a state {named!r:.60}")
-        self.named, self.count = named, int(found[1])
+            raise ValueError(f"the checkpoint in {self.folder} is damaged: it names the state {beside!r:.60}")
+        self.beside, self.count = beside, int(found[1])
 
     def read(self, places: Sequence[PyTree]) -> list[PyTree]:
         """The states, each where one of `places` is."""
         from bisaddle.parallel import keeping
 
-        return keeping.restore(self.folder / self.named, list(places))
+        return keeping.restore(self.folder / self.beside[0], list(places))
 
     def write(self, kept: Any, together: Together | None) -> Any:
         """What is kept of the runs without their states, which are in a new folder that it names.
@@ -50,6 +50,7 @@ class States:
         OSError in every process if one of them could not write its part.
         """
         from bisaddle.parallel import keeping
+        from bisaddle.report.files import sync_folder
 
         self.count += 1
         name, failure = f"checkpoint.state-{self.count}", None
@@ -61,10 +62,13 @@ class States:
             failure = error
         if failure is not None if together is None else together.any(failure is not None)[0]:
             raise OSError(str(failure or "another process could not write its part")) from failure
+        if together is None or together.first:  # orbax forces the numbers to the disk, and not all of its own files
+            for path in (self.folder / name, *(self.folder / name).rglob("*")):
+                sync_folder(path)
         return replace(kept, runs=[run | {"state": None} for run in kept.runs], beside=[name])
 
     def tidy(self) -> None:
         """Remove all but the one that the checkpoint names: older ones, and what a process that was killed has left."""
         for left in self.folder.glob("checkpoint.state-*"):
-            if left.name != self.named:
+            if left.name not in self.beside:
                 shutil.rmtree(left, ignore_errors=True)
