@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -72,8 +73,6 @@ def folders(dies: list | None = None, fails: int | None = None, **order: Any) ->
 
 def _arm(where: str, count: int) -> None:
     """End this process, as nobody can prevent, in the middle of the write of this number."""
-    import orbax.checkpoint as ocp
-
     from bisaddle.run import checkpoint
     from bisaddle.run.states import States
 
@@ -90,7 +89,7 @@ def _arm(where: str, count: int) -> None:
         return instead
 
     if where == "part":  # its own part is written, and not all of them
-        kind = ocp.StandardCheckpointHandler
+        kind = import_module("orbax.checkpoint").StandardCheckpointHandler
         kind.save = die_at_last(kind.save, after=True)
     elif where == "switch":  # the state is whole, and no file names it
         checkpoint.Checkpoints._switch = die_at_last(checkpoint.Checkpoints._switch, after=False)

@@ -235,6 +235,7 @@ def test_after_an_error_in_one_process_nothing_is_written(whole, tmp_path):
     pair = pair_with(options=options, fails=30)
     try:
         errors = [process.communicate(timeout=240)[1] for process in pair]
+        print("codes after an error in process 1:", [process.returncode for process in pair])
         assert all(process.returncode for process in pair)
         assert "of the callback" in errors[1]
     finally:

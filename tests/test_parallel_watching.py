@@ -115,6 +115,7 @@ def test_a_process_that_an_error_ends_waits_for_a_sign_of_life_of_the_others(mon
     watch.stop()  # process 1 stands at 3
     atexit.unregister(watch.stop)
     assert "process 1 of this run is lost" in ended[1] and ended[2] == "ended" and "process 2" not in "".join(ended)
+    assert store["bisaddle/alive/0"] != watching.OVER  # it is no end in order, for the others either
 
 
 def held(monkeypatch, **given):

@@ -62,13 +62,15 @@ class Watch:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        if getattr(sys, "last_value", None) is not None:  # of an error that nobody has caught
+        failed = getattr(sys, "last_value", None) is not None  # an error that nobody has caught: no end in order
+        if failed:
             self._hear()
-        broken = self.broken or self.over.is_set()
+        broken = failed or self.broken or self.over.is_set()
         self.over.set()
         for thread in self.threads:
             thread.join(self.heartbeat)
-        if not broken and not any(thread.is_alive() for thread in self.threads):  # else the store does not answer
+        # where a thread does not end, the store does not answer
+        if not broken and not any(thread.is_alive() for thread in self.threads):
             with suppress(Exception):
                 self.client.key_value_set(f"bisaddle/alive/{self.process}", OVER, allow_overwrite=True)
 

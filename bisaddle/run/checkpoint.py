@@ -123,9 +123,7 @@ class Checkpoints:
         from bisaddle.report.files import check_writable
 
         if self.path.is_dir():
-            raise IsADirectoryError(
-                f"{self.path} is a folder; use the name of a file, or '{self.path}/' to keep it there"
-            )
+            raise IsADirectoryError(f"{self.path} is a folder; use the name of a file, or '{self.path}/'")
         check_writable(self.path)
         with self._locked():
             if fresh and (self.path.exists() or self.previous.exists()):

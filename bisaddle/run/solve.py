@@ -89,9 +89,8 @@ def solve(
     check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with a
     witness if one fails; theory.check_assumptions looks more closely.
     checkpoint, checkpoint_every: a file in which the run is kept every so many seconds, and when it ends, also by
-    Ctrl-C or SIGTERM; bs.resume goes on from it. The one before is kept as well, in checkpoint.previous. A file that is
-    there already is refused, and so is one that another run is using. "folder/", with a slash, holds states without
-    gathering them (extra `orbax`).
+    Ctrl-C or SIGTERM; bs.resume goes on from it. The one before is kept too, in checkpoint.previous. A file that is
+    there, or in use by another run, is refused. "folder/", with a slash, keeps states ungathered (extra `orbax`).
     """
     began = time.perf_counter()
     starts = as_starts(start)
