@@ -46,8 +46,12 @@ def placed(tree: PyTree, mesh: Mesh | None) -> PyTree:
 
 def like(tree: PyTree, places: PyTree) -> PyTree:
     """The arrays of a tree, placed as those of another one of the same structure are."""
-    meshed = lambda place: mesh_of(place) is not None
-    return jax.tree.map(lambda leaf, place: put(leaf, place.sharding) if meshed(place) else leaf, tree, places)
+
+    def one(leaf: Any, place: Any) -> Any:
+        there = mesh_of(place) is None or getattr(leaf, "sharding", None) == place.sharding
+        return leaf if there else put(leaf, place.sharding)
+
+    return jax.tree.map(one, tree, places)
 
 
 def everywhere(array: Array, mesh: Mesh | None) -> Array:

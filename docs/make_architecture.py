@@ -27,7 +27,7 @@ LAYERS = (
         "methods",
         "certificate",
     ),
-    *("auditing", "report", "run", "parallel", "apps", "estimators", "datasets", "experiments", "cli"),
+    *("auditing", "report", "parallel", "run", "apps", "estimators", "datasets", "experiments", "cli"),
 )
 
 HEAD = f"""# Architecture

@@ -40,7 +40,7 @@ ALLOWED = {
     # what is made of finished runs: words, figures, a page; from columns and records, so that a Result can plot itself
     "report": {"trees"},
 }
-ALLOWED["run"] = set(ALLOWED) - {"apps", "datasets"}
+ALLOWED["run"] = set(ALLOWED) - {"apps", "datasets"} | {"parallel.keeping"}
 ALLOWED["parallel"] = {"devices", "trees", "programs", "problem", "oracle"}
 # applied people's door: problems of apps, solved by a run
 ALLOWED["estimators"] = {"trees", "sets", "problem", "oracle", "certificate", "apps", "run"}
@@ -53,7 +53,7 @@ CORE = {"jax", "jaxtyping", "equinox", "numpy", "scipy", "threadpoolctl"}
 # the command line and the estimators are nothing without their extras, and say so where they start
 EXTRAS = {"cli": {"click"}, "estimators": {"sklearn"}}
 # modules that may only be imported inside functions, since they import back or need an extra
-LAZY = {("run", "report")}
+LAZY = {("run", "report"), ("run", "parallel")}
 
 
 def _modules():

@@ -1,10 +1,6 @@
 """Several devices and several processes: the answers of one, nothing gathered, nothing that waits for ever."""
 
-import atexit
 import re
-import subprocess
-import sys
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +10,6 @@ import pytest
 import bisaddle as bs
 from bisaddle.devices import Order, content_sums, in_order, summed, total
 from bisaddle.oracle.kernels import Kernels
-from bisaddle.parallel import watching
-from bisaddle.parallel.watching import Watch
 from tests.parallel_start import answer, together, worker
 from tests.parallel_worker import ridge_of_tasks
 
@@ -265,119 +259,6 @@ def test_a_first_process_that_is_not_there_is_an_error_and_not_a_long_wait():
         bs.parallel.initialize("127.0.0.1:9", 2, 1, timeout=1)
     with pytest.raises(ValueError, match="host:port"):
         bs.parallel.initialize("localhost", 2, 1)
-
-
-def test_a_process_without_a_sign_of_life_is_named_once_and_given_up_later():
-    said, ended = [], []
-    watch = Watch(None, process=1, processes=3, heartbeat=10, told=said.append, ended=lambda: ended.append(len(said)))
-    began = watch.answered
-    watch.look(began + 2)
-    assert not said
-    watch.answered = began + 4  # process 0, where the store is, answers; process 2 is silent
-    watch.others[0] = "5", began + 4
-    watch.look(began + 4)
-    watch.look(began + 4.1)
-    assert len(said) == 1 and "process 2 of this run has given no sign of life for 3 seconds" in said[0]
-    watch.others[2] = "over", began  # it has come to its end, and no longer counts
-    watch.look(began + 13.9)
-    assert len(said) == 2 and "process 0 of this run has given no sign" in said[1] and not ended
-    watch.look(began + 14.1)
-    watch.look(began + 14.2)
-    assert ended == [3] and "process 0 of this run is lost" in said[2] and "exit code 75" in said[2]
-
-
-def test_silence_of_another_process_is_given_up_after_the_heartbeat():
-    said, ended = [], []
-    watch = Watch(None, process=0, processes=3, heartbeat=10, told=said.append, ended=lambda: ended.append(len(said)))
-    began = watch.others[2][1]
-    watch.others[1] = "7", began + 9
-    watch.look(began + 9.9)
-    assert not ended
-    watch.look(began + 10.1)
-    assert ended and "process 2 of this run is lost" in said[-1] and "process 1" not in "".join(said)
-
-
-def test_a_process_that_has_come_to_its_end_is_not_missed():
-    said = []
-    watch = Watch(None, process=0, processes=2, heartbeat=10, told=said.append, ended=lambda: said.append("ended"))
-    watch.others[1] = watching.OVER, watch.answered
-    watch.look(watch.answered + 100)
-    assert not said
-
-
-class Store(dict):
-    def key_value_set(self, key, value, allow_overwrite):
-        self[key] = value
-
-    def key_value_dir_get(self, prefix):
-        return list(self.items())
-
-
-def beating(store, beats):
-    """Process 0 of 3 after so many beats, one a second, and when it began."""
-    watch = Watch(store, process=0, processes=3, heartbeat=10, told=lambda words: None, ended=lambda: None)
-    began = watch.answered
-    clock = [began]
-
-    def wait(seconds):
-        clock[0] += 1
-        return clock[0] > began + beats
-
-    watch.over = SimpleNamespace(wait=wait, is_set=lambda: False, set=lambda: None)  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bisaddle.parallel.watching.time.monotonic", lambda: clock[0])
-        watch._beat()
-    return watch, began
-
-
-def test_a_count_that_stands_still_is_no_sign_of_life():
-    """Process 1 counts up with every look, process 2 has stopped at 7; this one counts for the others."""
-    store = Store()
-
-    def everything(prefix):
-        store["bisaddle/alive/1"] = str(int(store.get("bisaddle/alive/1", "0")) + 1)
-        store["bisaddle/alive/2"] = "7"
-        return list(store.items())
-
-    store.key_value_dir_get = everything
-    watch, began = beating(store, 5)
-    assert watch.others == {1: ("5", began + 5), 2: ("7", began + 1)} and watch.answered == began + 5
-    assert store["bisaddle/alive/0"] == "5"
-
-
-def test_a_process_that_gives_up_another_ends_with_its_code_and_its_last_words():
-    code = f"import runpy; print('last words'); runpy.run_path({watching.__file__!r})['end']()"  # without JAX: quick
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (75, "last words\n")
-
-
-def test_the_watch_ends_when_it_is_told_to():
-    store, beats = Store(), []
-    store.__class__ = type("Counted", (Store,), {"key_value_dir_get": lambda self, prefix: beats.append(1) or []})
-    watch = Watch(store, process=0, processes=2, heartbeat=1, told=lambda words: None, ended=lambda: None)
-    watch.start()
-    watch.stop()  # as at the end of Python: a thread inside JAX's client then would end the process
-    atexit.unregister(watch.stop)
-    assert not any(thread.is_alive() for thread in watch.threads)
-    assert len(beats) <= 2 and store["bisaddle/alive/0"] == "over"
-
-
-def test_a_process_that_did_not_run_itself_does_not_give_up_others():
-    """The looks come late, as where a call holds Python's lock: what was not seen meanwhile is no silence."""
-    ended, pauses = [], iter([0.05, 30.0, 0.05])
-    watch = Watch(Store(), process=0, processes=2, heartbeat=1, told=lambda words: None, ended=lambda: ended.append(1))
-    clock = [watch.answered]
-
-    def wait(seconds):
-        pause = next(pauses, None)
-        clock[0] += pause or 0.0
-        return pause is None
-
-    watch.over = SimpleNamespace(wait=wait, is_set=lambda: False, set=lambda: None)  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bisaddle.parallel.watching.time.monotonic", lambda: clock[0])
-        watch._look()
-    assert watch.asleep == pytest.approx(29.9) and not ended
 
 
 def test_a_gathered_result_is_the_result():

@@ -20,6 +20,7 @@ from bisaddle.cli.errors import NOT_CONVERGED, Failure
 from bisaddle.cli.options import precision_of
 from bisaddle.cli.problems import build
 from bisaddle.cli.stepping import method_named
+from bisaddle.report.files import checkpoint_file
 
 # seconds that the others get to end after the first one has
 ENDING = 5
@@ -42,6 +43,14 @@ def begin(built: Any, options: dict[str, Any]) -> tuple[Any, Any]:
         return problem, first
     drawn = start_points(built.problem, built.start, options["starts"], jax.random.key(options["seed"] or 0))
     return problem, drawn
+
+
+def check_extra(checkpoint: str | Path | None) -> None:
+    """ImportError if the checkpoint is a folder and the extra for it is not here, before others are started for it."""
+    if checkpoint is not None and checkpoint_file(checkpoint) != Path(checkpoint):
+        from bisaddle.parallel import keeping
+
+        keeping.orbax("a checkpoint in a folder")
 
 
 @contextmanager

@@ -22,13 +22,14 @@ from bisaddle.cli.options import (
 from bisaddle.cli.problems import Built, build, trusted
 from bisaddle.cli.solving import leave, watched
 from bisaddle.cli.stepping import method_named
+from bisaddle.report.files import kept_file
 
 # what `method_named` and the screen are told again
 NEEDED = {"tol": float, "max_steps": int, "method": str, "steps": list, "nu": float | None, "precision": int}
 
 
 @click.command(short_help="Go on with a run of `solve --checkpoint`.")
-@click.argument("checkpoint", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.option("--max-steps", type=click.IntRange(1, 2**31 - 1), help="Steps at most. [default: as it was]")
 @max_seconds_option
 @problem_option
@@ -48,11 +49,12 @@ def resume(checkpoint: Path, problem: str | None, data_dir: Path | None, **optio
     Example: bisaddle resume run.ckpt --out result.json
     """
     clock = Clock()
-    if not checkpoint.is_file():
+    if not kept_file(checkpoint).is_file():
         raise Failure(f"{checkpoint} cannot be read; a file of `solve --checkpoint` is needed", DATA)
-    outputs.check(options["out"], checkpoint)
+    outputs.check(options["out"], kept_file(checkpoint))
     from bisaddle.run.solve import resume as resumed
 
+    processes.check_extra(f"{checkpoint}/" if checkpoint.is_dir() else checkpoint)
     options |= {"resumed": checkpoint, "problem": problem, "data_dir": data_dir}
     limits = {key: options[key] for key in ("max_steps", "max_seconds", "checkpoint_every")}
     with processes.joined({}, options, limits):

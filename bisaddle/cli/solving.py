@@ -30,7 +30,7 @@ from bisaddle.cli.options import (
 )
 from bisaddle.cli.problems import Built, build, function_specification, rows_of, trusted
 from bisaddle.cli.stepping import method_named
-from bisaddle.report.files import finite
+from bisaddle.report.files import checkpoint_file, finite
 from bisaddle.report.sentences import certificate_document, certificate_sentence
 
 PARTIAL = Path("bisaddle-partial.json")
@@ -90,8 +90,8 @@ APPLICATION = ("task_column", "target", "feature", "radius", "ridge", "divergenc
 @out_options
 @click.option(
     "--checkpoint",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Keep the run there, for `bisaddle resume`; Ctrl-C and SIGTERM too.",
+    type=click.Path(),  # as it was typed: a slash at its end means a folder
+    help="Keep the run there, for `bisaddle resume`; Ctrl-C and SIGTERM too. FOLDER/: states are not gathered.",
 )
 @checkpoint_every_option
 @compile_cache_option
@@ -112,7 +112,7 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
              bisaddle solve model.py:problem --tol 1e-6 --out result.json
     """
     clock = Clock()
-    outputs.check(options["out"], options["checkpoint"])
+    outputs.check(options["out"], options["checkpoint"] and checkpoint_file(options["checkpoint"]))
     if options["method"] is not None:
         named("method", options["method"], sources.methods(), "--method")
     specification = _specification(ctx, problem, file, options)
@@ -123,7 +123,7 @@ def solve(ctx: click.Context, problem: str, file: Path | None, **options: Any) -
     # not before: what is wrong with the arguments is told without the wait for it
     with screen.Progress("loading JAX", quiet=options["as_json"]):
         from bisaddle.run.solve import solve as solved
-
+    processes.check_extra(options["checkpoint"])
     with processes.joined(specification, options, limits), precision_of(options["precision"]):
         built, specification = build(specification, rows=rows)
         chosen = (options[key] for key in ("tol", "max_steps", "step", "nu"))

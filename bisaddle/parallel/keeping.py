@@ -24,7 +24,7 @@ def save(folder: str | os.PathLike, tree: PyTree) -> None:
     All processes call it with the same folder, on a disk that all of them reach. The folder is there once all of it is
     written, and not before. A folder that is there already is refused. Needs the extra `orbax`.
     """
-    ocp = _orbax()
+    ocp = orbax("bs.parallel.save")
     folder = _folder(folder)
     names, leaves = _named(tree)
     stand_for = [_as_kept(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
@@ -43,7 +43,7 @@ def restore(folder: str | os.PathLike, like: PyTree) -> PyTree:
     processes call it. like: arrays, such as `method.init(problem, start)`, whose numbers are not looked at, or
     jax.ShapeDtypeStruct with a sharding. Needs the extra `orbax`.
     """
-    ocp = _orbax()
+    ocp = orbax("bs.parallel.restore")
     folder = _folder(folder)
     names, leaves = _named(like)
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as reader:
@@ -61,11 +61,12 @@ def restore(folder: str | os.PathLike, like: PyTree) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(like), placed)
 
 
-def _orbax() -> Any:
+def orbax(what: str) -> Any:
+    """The module; ImportError with words, if it is not there. what: needs it."""
     try:
         return import_module("orbax.checkpoint")  # by its name: type checkers need not have it
     except ImportError as error:
-        raise ImportError('bs.parallel.save and restore need orbax; use pip install "bisaddle[orbax]"') from error
+        raise ImportError(f'{what} needs orbax; use pip install "bisaddle[orbax]"') from error
 
 
 def _folder(given: str | os.PathLike) -> Path:

@@ -20,6 +20,8 @@ from bisaddle.report.schema import plain
 MOST_BYTES = 2**29
 # at once: memory for more than is there is not asked for
 PIECE = 2**20
+# the file of a checkpoint in a folder
+CHECKPOINT = "checkpoint"
 
 
 def read(path: str | os.PathLike) -> bytes:
@@ -109,6 +111,16 @@ def check_writable(path: str | os.PathLike) -> None:
     if occupied:
         what = "folder" if path.is_dir() else "device"
         raise IsADirectoryError(f"{path} is a {what}; the name of a file is needed")
+
+
+def checkpoint_file(path: str | os.PathLike) -> Path:
+    """The file of a checkpoint: in a folder, if the name ends in a slash, and else the name itself."""
+    return Path(path, CHECKPOINT) if os.fspath(path).endswith(("/", os.sep)) else Path(path)
+
+
+def kept_file(path: str | os.PathLike) -> Path:
+    """The same of one that is there: a folder that is needs no slash."""
+    return Path(path, CHECKPOINT) if Path(path).is_dir() else checkpoint_file(path)
 
 
 def _beside(path: Path) -> Path:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,26 @@ BUFFER_BYTES = 2**22
 FEW_STEPS = 100_000
 
 
+class Mark(NamedTuple):
+    """Of a state on several devices that is not gathered: its step and its magnitude."""
+
+    k: Any
+    size: Any
+
+
+def _mark(state: State) -> Mark:
+    return Mark(state.k, _size(state))
+
+
+def _all(state: State) -> State:
+    return state
+
+
+def _is_large(state: State) -> bool:
+    """Whether a block records one state at most, which the devices have anyway, and which need not go to every host."""
+    return mesh_of(state) is not None and sum(leaf.nbytes for leaf in jax.tree.leaves(state)) > BUFFER_BYTES
+
+
 class Lanes:
     """One method on one problem from one or more states, advanced together by one compiled program.
 
@@ -47,7 +67,7 @@ class Lanes:
         states: Sequence[State],
         *,
         stacked: bool = False,
-        keep: Callable[[State], PyTree] = lambda state: state,
+        keep: Callable[[State], PyTree] = _all,
         capacity: int | None = None,
         effort: int | None = None,
         unroll: bool = False,
@@ -160,8 +180,9 @@ class BlockRun(Run):
         self.ceiling *= max(1.0, _magnitude((_iterates(self.state), first.certificate.theta, first.certificate.w)))
         self.status = limits.status(0, 0.0, record=first)
 
-    def snapshot(self) -> dict[str, Any]:
-        return super().snapshot() | {"state": jax.tree.map(held_here, self.state)}
+    def snapshot(self, gathered: bool = True) -> dict[str, Any]:
+        """gathered: as a file can hold it; else the state is where it is."""
+        return super().snapshot() | {"state": jax.tree.map(held_here, self.state) if gathered else self.state}
 
     def restore(self, snapshot: Any) -> None:
         super().restore(snapshot)
@@ -177,11 +198,11 @@ class BlockRun(Run):
         point = state.point if mesh_of(state) is None else kernels.point(*place)  # a record is whole on every host
         return self.keep(int(state.k), seconds, point, certificate, self.method.counts(self.problem, state))
 
-    def take(self, states: State, last: State, seconds: float, limits: Limits) -> None:
+    def take(self, states: "State | Mark", last: State, seconds: float, limits: Limits) -> None:
         """Go on to the states that a block has recorded, the last of which is on the device too."""
         begin, first, before = self.state, self.k, self.seconds
         self.seconds += seconds
-        sizes = _magnitudes(states)
+        sizes = states.size if isinstance(states, Mark) else _magnitudes(states)
         for i, k in enumerate(map(int, states.k)):
             sound = sizes[i] <= self.ceiling  # NaN is not
             if not sound:
@@ -212,7 +233,8 @@ def run_blocks(
         run.begin(limits)
     few = (limits.horizon or limits.max_steps) <= FEW_STEPS
     states = [run.state for run in runs]
-    lanes = Lanes(runs[0].problem, runs[0].method, states, effort=None if few else 2, unroll=not few)
+    keep = _mark if len(runs) == 1 and _is_large(states[0]) else _all
+    lanes = Lanes(runs[0].problem, runs[0].method, states, keep=keep, effort=None if few else 2, unroll=not few)
     k, pace = max((run.k for run in runs if run.status is None), default=0), None
     while under_way := [(i, run) for i, run in enumerate(runs) if run.status is None]:
         left = np.inf if limits.deadline is None else limits.deadline - time.perf_counter()
@@ -221,7 +243,7 @@ def run_blocks(
             due, left, slowest = limits.together.largest(due, -left, pace or 0.0)
             left, pace = -left, slowest or None
         if checkpoints is not None and due:
-            checkpoints.keep({i: run.snapshot() for i, run in enumerate(runs)})
+            checkpoints.keep({i: run.snapshot(gathered=not checkpoints.apart) for i, run in enumerate(runs)})
         if reader is not None:
             lanes.use(reader.at(k))
         room = limits.max_steps if reader is None else reader.left(k)
@@ -261,12 +283,9 @@ def _last_within(problem: Problem, method: Method, state: State, steps: int, lim
 
 @jax.jit
 def _walk(problem: Problem, method: Method, state: State, steps: Number, limit: Number) -> State:
-    def magnitude(state):
-        return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(_iterates(state)) if leaf.size]))
-
     def go_on(carry):
         _, following, i = carry
-        return (i < steps) & (magnitude(following) <= limit)
+        return (i < steps) & (_size(following) <= limit)
 
     def one(carry):
         _, following, i = carry
@@ -278,6 +297,11 @@ def _walk(problem: Problem, method: Method, state: State, steps: Number, limit: 
 def _iterates(state: State) -> PyTree:
     """What must not grow without bound; the rest of a state may well be large or infinite."""
     return state.x, state.theta, state.y, state.w
+
+
+def _size(state: State) -> Array:
+    """Inside a program: the largest absolute entry; NaN if there is one."""
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(_iterates(state)) if leaf.size]))
 
 
 def _kinds(tree: PyTree) -> list[tuple]:

@@ -1,5 +1,7 @@
 """Checkpoints: the runs of a solve in one file, from which they go on bit by bit as if they had never stopped.
 
+Or in a folder: the same file, and beside it states that are too large to gather (run/states.py).
+
 What is kept is always from between two blocks, or two steps, that the whole run would have made too. A run that is
 taken up again repeats the little that came after it.
 """
@@ -17,11 +19,12 @@ import jax
 import numpy as np
 
 from bisaddle.certificate.certifier import Gap
-from bisaddle.devices import Together, axes_of, held_here, mesh_of, split
+from bisaddle.devices import Together, axes_of, held_here, mesh_of, split, whole
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.problem import Point, Problem
 from bisaddle.run import container
 from bisaddle.run.plain import SUMS, Reader, Writer, described, difference
+from bisaddle.run.states import States
 from bisaddle.trees import Number
 
 try:
@@ -58,28 +61,40 @@ class Checkpoints:
     """The file of one solve: `keep` is told where the runs stand, and writes it down every so many seconds.
 
     path.previous is the checkpoint before. note: JSON of the caller's own, kept with it. While `held`, no other process
-    can write to the file. good: whether the file, if it is there, is worth keeping.
+    can write to the file. good: whether the file, if it is there, is worth keeping. states: those of a folder, which
+    has no checkpoint before; apart: whether the runs have such states, which all processes then write together.
     """
 
     def __init__(self, path: str | os.PathLike, every: Number = EVERY, note: Any = None):
+        from bisaddle.report.files import checkpoint_file
+
         if not isinstance(path, str | os.PathLike):
-            raise ValueError(f"checkpoint must be the name of a file, given {type(path).__name__}")
+            raise ValueError(f"checkpoint must be the name of a file or a folder, given {type(path).__name__}")
         if not isinstance(every, int | float | np.number) or not every >= 0:
             raise ValueError(f"checkpoint_every must be a number of seconds >= 0, given {every!r}")
-        self.path, self.every, self.note = Path(path), float(every), note
+        self.name, self.path = Path(path), checkpoint_file(path)
+        self.states = None if self.name == self.path else States(self.name)
+        self.every, self.note = float(every), note
         self.previous = self.path.with_name(f"{self.path.name}.previous")
         self.head: Kept | None = None
         self.runs: dict[int, Any] = {}
         self.looked: dict[int, float] = {}
         self.written, self.count, self.unwritten = -float("inf"), 0, False
         self.good = self.writes = True
+        self.together: Together | None = None
+        self.apart = False
 
     @classmethod
-    def after(cls, path: str | os.PathLike, every: Number, note: Any) -> "Checkpoints":
+    def after(cls, path: str | os.PathLike, every: Number, kept: "Kept") -> "Checkpoints":
         """Of a run that goes on from this file; from FILE.previous it goes on in FILE, which is then no good."""
         path = Path(path)
-        home = cls(path.with_name(path.name.removesuffix(".previous")), every, note)
-        home.good = home.path == path
+        if kept.beside and path.is_file():  # the one in a folder
+            path = path.parent
+        home = f"{path}/" if path.is_dir() else path.with_name(path.name.removesuffix(".previous"))
+        home = cls(home, every, kept.note)
+        home.good = home.name == path
+        if kept.beside and home.states is not None:
+            home.states.go_on(kept.beside)
         return home
 
     @contextmanager
@@ -90,7 +105,7 @@ class Checkpoints:
         all of them are.
         """
         with ExitStack() as stack:
-            refusal, self.writes = None, together is None or together.first
+            refusal, self.writes, self.together = None, together is None or together.first, together
             if self.writes:
                 try:
                     stack.enter_context(self._held(fresh))
@@ -100,11 +115,15 @@ class Checkpoints:
             if refused:
                 raise refusal or ValueError(f"{self.path}: refused in the first process of the run, which says why")
             yield
+            if self.apart and self.unwritten:  # not after an error, which the other processes may not have
+                self._write()
 
     @contextmanager
     def _held(self, fresh: bool) -> Iterator[None]:
         from bisaddle.report.files import check_writable
 
+        if self.path.is_dir():
+            raise IsADirectoryError(f"{self.path} is a folder; use the name of a file, or '{self.path}/'")
         check_writable(self.path)
         with self._locked():
             if fresh and (self.path.exists() or self.previous.exists()):
@@ -112,10 +131,14 @@ class Checkpoints:
                 raise ValueError(f"{there} is there already; go on with bs.resume, or remove it, or use another name")
             for left in self.path.parent.glob(f".{self.path.name}.*"):  # by a process that was killed
                 left.unlink(missing_ok=True)
+            if self.states is not None:
+                if not fresh and read(self.path).beside != self.states.beside:
+                    raise ValueError(f"{self.path} was written by another run just now; resume it again")
+                self.states.tidy()
             try:
                 yield
             finally:
-                if self.unwritten:
+                if self.unwritten and not (self.apart and self.together is not None):
                     self._write()
 
     def about(
@@ -127,7 +150,11 @@ class Checkpoints:
         if isinstance(method, HostMethod) and not method.resumable:
             raise ValueError(f"{method.name} is not resumable, and so has no checkpoints; leave checkpoint out")
         found = versions("bisaddle", "python", "jax", "jaxlib", "numpy")
-        whole_starts = [jax.tree.map(held_here, start) for start in starts]
+        # what a method on the host has is whole everywhere, and goes into the file; and so does what one process of
+        # several has for itself, since orbax waits for the others
+        here = isinstance(method, HostMethod) or (self.together is None and jax.process_count() > 1)
+        self.apart = self.states is not None and not here
+        whole_starts = [jax.tree.map(_on_host if self.apart else held_here, start) for start in starts]
         places = [axes_of(leaf) for leaf in jax.tree.leaves(starts[0])]
         parts = _parts(problem, chunks, summed=mesh_of(problem) is not None), described(method)
         self.head = Kept(*parts, method, whole_starts, settings, [], self.note, found, places=places)
@@ -136,6 +163,9 @@ class Checkpoints:
     def restore(self, runs: Sequence[Any], snapshots: list) -> None:
         """Put the runs where they stood; ValueError if a snapshot does not fit."""
         try:
+            if self.states is not None and self.states.beside and snapshots:
+                found = self.states.read([run.state for run in runs])
+                snapshots = [snapshot | {"state": state} for snapshot, state in zip(snapshots, found, strict=True)]
             for run, snapshot in zip(runs, snapshots, strict=False):
                 run.restore(snapshot)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
@@ -150,29 +180,46 @@ class Checkpoints:
         now = time.perf_counter()
         self.runs |= runs
         self.looked |= dict.fromkeys(runs, now)
-        self.unwritten = self.writes and len(self.runs) == self.count
-        if self.unwritten and now - self.written >= self.every:
+        self.unwritten = (self.writes or self.apart) and len(self.runs) == self.count
+        late = self.unwritten and now - self.written >= self.every
+        if self.apart and self.together is not None:
+            late = self.together.any(late)[0]
+        if late:
             self._write()
 
     def _write(self) -> None:
         """A disk that is full now may not be so later: the run goes on, and the last checkpoint stays."""
-        from bisaddle.report.files import sync_folder, write
-
         assert self.head is not None
-        writer = Writer()
-        content = writer(replace(self.head, runs=[self.runs[i] for i in range(self.count)]))
-        beside = self.path.with_name(f".{self.path.name}.new")
+        kept = replace(self.head, runs=[self.runs[i] for i in range(self.count)])
         try:
-            write(beside, container.pack("checkpoint", content, writer.arrays))
-            if self.good:
-                self._keep_previous()
-            self.good = True
-            os.replace(beside, self.path)
-            sync_folder(self.path.parent)
+            if self.apart and self.states is not None:
+                kept = self.states.write(kept, self.together)
+            if self.writes:
+                self._switch(kept)
         except OSError as error:
             why = error.strerror or error
             warnings.warn(f"no checkpoint was written to {self.path}: {why}; the run goes on", RuntimeWarning, 2)
+            if self.states is not None and self.writes and self.states.beside != kept.beside:
+                self.states.tidy()
         self.written, self.unwritten = time.perf_counter(), False
+
+    def _switch(self, kept: "Kept") -> None:
+        """Put a new file in the place of the old one."""
+        from bisaddle.report.files import sync_folder, write
+
+        writer = Writer()
+        content = writer(kept)
+        beside = self.path.with_name(f".{self.path.name}.new")
+        write(beside, container.pack("checkpoint", content, writer.arrays))
+        if self.good and self.states is None:
+            self._keep_previous()
+        self.good = True
+        os.replace(beside, self.path)
+        if self.states is not None:
+            self.states.beside = kept.beside
+        sync_folder(self.path.parent)
+        if self.states is not None:  # on the disk now
+            self.states.tidy()
 
     def _keep_previous(self) -> None:
         if not self.path.exists():
@@ -209,7 +256,8 @@ class Checkpoints:
 class Kept:
     """What a checkpoint holds. problem_parts, method_parts: as `described`; absent: functions that the method had.
 
-    places: along which axes of a mesh the arrays of a start were split.
+    places: along which axes of a mesh the arrays of a start were split. beside: the name of the states that the runs
+    do not have with them, if they are in a folder.
     """
 
     problem_parts: dict[str, str]
@@ -222,6 +270,7 @@ class Kept:
     versions: dict[str, str | None]
     absent: list[str] = field(default_factory=list)
     places: list[list] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
 
     def check_problem(self, path: str | os.PathLike, problem: Problem, chunks: str = "") -> None:
         summed = any(f" {SUMS} " in words for words in self.problem_parts.values())
@@ -233,7 +282,7 @@ class Kept:
         mesh = mesh_of(problem.data)
         leaves, form = jax.tree.flatten(self.starts[0])
         if mesh is None or len(self.places) != len(leaves):
-            return self.starts
+            return jax.tree.map(jax.device_put, self.starts)
         each = lambda start: map(lambda leaf, axes: split(leaf, axes, mesh), jax.tree.leaves(start), self.places)
         return [form.unflatten(each(start)) for start in self.starts]
 
@@ -250,6 +299,10 @@ class Kept:
         return self.method if given is None else given
 
 
+def _on_host(leaf: Any) -> Any:
+    return whole(leaf) if mesh_of(leaf) is not None else leaf
+
+
 def _parts(problem: Problem, chunks: str, summed: bool) -> dict[str, str]:
     return described(problem, summed) | ({"chunks": chunks} if chunks else {})
 
@@ -257,9 +310,10 @@ def _parts(problem: Problem, chunks: str, summed: bool) -> dict[str, str]:
 def read(path: str | os.PathLike) -> Kept:
     """A checkpoint; if it cannot be read, ValueError that names the one before, where there is one."""
     from bisaddle.methods.base import public_methods
+    from bisaddle.report.files import kept_file
 
     public_methods()  # whose classes the file may name
-    path = Path(path)
+    path = kept_file(path)
     try:
         content, arrays = container.unpack(path, "checkpoint")
         reader = Reader(arrays)

@@ -89,8 +89,8 @@ def solve(
     check: samples the assumptions first (strongly convex g, concave f, finite values) and raises ValueError with a
     witness if one fails; theory.check_assumptions looks more closely.
     checkpoint, checkpoint_every: a file in which the run is kept every so many seconds, and when it ends, also by
-    Ctrl-C or SIGTERM; bs.resume goes on from it. The one before is kept as well, in checkpoint.previous. A file that is
-    there already is refused, and so is one that another run is using.
+    Ctrl-C or SIGTERM; bs.resume goes on from it. The one before is kept too, in checkpoint.previous. A file that is
+    there, or in use by another run, is refused. "folder/", with a slash, keeps states ungathered (extra `orbax`).
     """
     began = time.perf_counter()
     starts = as_starts(start)
@@ -100,6 +100,8 @@ def solve(
     if rtol is not None and not 0 < as_number("rtol", rtol) < 1:
         raise ValueError(f"rtol must be > 0 and < 1, given {rtol}; use None, and tol for a gap in the units of f")
     _check_choices(callback, progress, check)
+    if checkpoint is not None and not isinstance(checkpoint, Checkpoints):
+        checkpoint = Checkpoints(checkpoint, checkpoint_every)
     gap, drawn = _with_more(measure, starts, dict(more))
     if check:
         _check_assumptions(problem, starts[0])
@@ -125,8 +127,6 @@ def solve(
     alone = isinstance(start, Point) and drawn is None
     settings = Settings(tol, max_steps, max_seconds, every, sparse, gap, not alone, max_steps, scale)
     _warn_of_rounding(tol, starts[0])
-    if checkpoint is not None and not isinstance(checkpoint, Checkpoints):
-        checkpoint = Checkpoints(checkpoint, checkpoint_every)
     if drawn is not None:
         with watched(watch), not_lost():
             starts = start_points(problem, starts[0], *drawn)
@@ -156,6 +156,7 @@ def resume(
     """
     began = time.perf_counter()
     kept = read(path)
+    checkpoints = Checkpoints.after(path, checkpoint_every, kept)
     settings = replace(
         kept.settings,
         max_steps=kept.settings.max_steps if max_steps is None else max_steps,
@@ -174,7 +175,6 @@ def resume(
         raise ValueError(f"{path} is damaged: its start does not fit the problem: {error}") from error
     method.check(problem)
     settings = replace(settings, gap=Gap.of(replace(settings.gap), problem))  # looked at again: it comes from a file
-    checkpoints = Checkpoints.after(path, checkpoint_every, kept.note)
     task = Task(problem, method, kept.placed_starts(problem), settings, chunks)
     return _solved(task, began, watch, callback, progress, checkpoints, kept.runs)
 
@@ -255,7 +255,7 @@ def _lost_processes(together: Together | None, checkpoints: Checkpoints | None) 
         if together is None:
             raise
         then = (
-            "" if checkpoints is None else f"; go on from the last checkpoint with bs.resume({str(checkpoints.path)!r})"
+            "" if checkpoints is None else f"; go on from the last checkpoint with bs.resume({str(checkpoints.name)!r})"
         )
         raise RuntimeError(
             f"another process of this run has ended, or cannot be reached; start all of them again{then}"
