@@ -10,7 +10,7 @@ import pytest
 import bisaddle as bs
 from bisaddle import oracle, trees
 from bisaddle.methods.adaptive.constants import FIRST_C_LOW, PAIRS, TAU_GROWTH, Y_FAR, Y_SHARE
-from bisaddle.methods.adaptive.coordinates import face_direction, two_loops
+from bisaddle.methods.adaptive.coordinates import face_direction, outward, two_loops
 from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver
 from bisaddle.methods.adaptive.parts import Aim, Descent, Gaps, Place
 from bisaddle.oracle.kernels import Kernels, Upper
@@ -182,6 +182,32 @@ def test_the_face_step_stays_in_the_set_and_is_the_projected_step_without_pairs(
     np.testing.assert_allclose(d0, np.clip(x - 0.5 * G, 0, 1) - x)
     _, d = face_direction(box, x, G, 0.5, [(np.array([0.1, 0.2, 0.3]), np.array([0.1, 0.8, 0.3]))])
     np.testing.assert_allclose(d, [0.0, 0.2 * 0.2 / 0.8, 0.0], atol=1e-15)  # only the middle coordinate is free
+
+
+@pytest.mark.parametrize("slope", [-2.0, -0.005])  # along the normal; by little of it the last sign does turn
+def test_a_long_step_in_a_flat_face_takes_the_normal_along(slope):
+    """A Newton step, with a Hessian of 0.05, that would leave the face of positive entries of an l1 ball."""
+    x, along, tau = np.array([0.5, 0.3, 0.2]), np.array([-0.1, 0.0, 0.1]), 0.5
+    ball, s = flat_set(bs.sets.L1Ball(1.0), x), np.array([0.1, 0.0, -0.1])
+    d0, d = face_direction(ball, x, slope + along, tau, [(s, 0.05 * s)])
+    np.testing.assert_allclose(d0, -tau * along, atol=1e-15)
+    newton = x - along / 0.05
+    longer = 1 / (0.05 * tau)  # than the projected gradient step
+    np.testing.assert_allclose(x + d, ball.project(newton - longer * tau * slope), atol=1e-14)
+    in_face = flat_set(bs.sets.Simplex(), x).project(newton)
+    assert np.allclose(x + d, in_face, atol=1e-14) == (slope == -2.0)
+    # the nearest point of the ball is in another face, and not as low
+    nearest = ball.project(newton)
+    assert nearest[2] < -0.1 and (slope + along) @ nearest > (slope + along) @ (x + d) + 1e-3
+
+
+def test_only_flat_faces_take_the_normal_along():
+    v, d0 = np.array([0.9, 0.5, -2.0, 0.3]), np.array([0.1, 0.3, -0.2, 0.0])
+    sets = [(bs.sets.Simplex(), True), (bs.sets.Box(0.0, 1.0), True), (bs.sets.KLBall([0.25] * 4, 0.1), False)]
+    for a_set, flat in sets:
+        in_face = flat_set(a_set, v).face(v).along(d0[None])[0]
+        assert outward(10 * in_face, in_face, d0) == (pytest.approx(10.0) if flat else 0.0)
+        assert outward(0.1 * in_face, in_face, d0) == (1.0 if flat else 0.0)
 
 
 def test_pairs_without_curvature_in_the_face_are_left_out():

@@ -42,6 +42,7 @@ PAIR_BYTES = 2**25  # memory for them, which a large x would fill with copies of
 LEAST_PAIRS = 2
 PAIR_CURVATURE = 1e-12  # <s, q> relative to |s| |q|; below, the curvature is rounding
 FACE_CURVATURE = 1e-10  # the same inside the face, where s and q are shorter
+FLAT = 1e-4  # by which the derivative of a projection onto a flat face may fail to be a projection itself
 STEEP = 1e-6  # slope of a quasi-Newton direction d, relative to |d| and the x gap: enough for descent to be certain
 LONGEST = 10  # lengths of x over which f changes by its range over Y at most: near a solution its slope is no guide
 FIRST_TAU = 0.3  # decrease that the first step aims for, relative to the range of f over Y

@@ -32,13 +32,16 @@ def face_direction(
 ) -> tuple[Vector, Vector]:
     """(d0, d): the projected gradient step, and the same with a quasi-Newton step inside the face that it ends in.
 
-        d0 = P(z - tau Gz) - z,     E, K = along and bend of the face of P at z - tau Gz
-        d  = P(z + (d0 - E d0) + B (E d0 + K E d0) / tau) - z
+        v  = z - tau Gz,     d0 = P(v) - z,     E, K = along and bend of the face of P at v
+        N  = B (E d0 + K E d0) / tau,     t = max(1, |N| / |E d0|), or 0 where the face is bent
+        d  = P(z + (d0 - E d0) + N + t (v - P(v))) - z
 
     B: the inverse Hessian of L-BFGS from (E s, E q + K E s / tau), (s, q) the pairs of the last steps, newest first: a
-    curved border turns the gradient too. Pairs without curvature are left out; d is d0 if none remains.
+    curved border turns the gradient too. Pairs without curvature are left out; d is d0 if none remains. The last term
+    is normal to the face, and holds d in it: see outward.
     """
-    face = space.face(z - tau * Gz)
+    v = z - tau * Gz
+    face = space.face(v)
     d0 = face.point - z
     if not pairs:
         return d0, d0
@@ -56,7 +59,24 @@ def face_direction(
             return d0, d0
         s, q, curvature = s[usable], q[usable], curvature[usable]
     newton = two_loops(right / tau, s, q, curvature)
-    return d0, space.project(z + (d0 - in_face) + newton) - z
+    target = z + (d0 - in_face) + newton
+    if face.bend is None:
+        target += outward(newton, in_face, d0) * (v - face.point)
+    return d0, space.project(target) - z
+
+
+def outward(newton: Vector, in_face: Vector, d0: Vector) -> float:
+    """How much of the way from the face back to z - tau Gz, which is normal to it, a Newton step in it takes along.
+
+    A long Newton step leaves the set, and is projected back to where it is nearest, also over entries that the gradient
+    holds at 0: that may be no way down. The part normal to the face stands for the gradient there, in proportion to the
+    step: a gradient step as long would have as much more of it. Where the derivative of the projection is no projection
+    itself, the border is bent, and that part would shorten the step: 0.
+    """
+    square = float(in_face @ in_face)
+    if not 0 < float(in_face @ d0) <= (1 + const.FLAT) * square:
+        return 0.0
+    return max(1.0, norm(newton) / square**0.5)
 
 
 def two_loops(v: Vector, s: Vector, q: Vector, curvature: Vector) -> Vector:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
-from bisaddle.methods.adaptive.coordinates import Pair, Space, lower_triangle
+from bisaddle.methods.adaptive.coordinates import Pair, Space, lower_triangle, outward
 from bisaddle.oracle.kernels import Vector
 from bisaddle.sets.flat import FlatSet
 from bisaddle.sets.flat_base import Linear
@@ -87,8 +87,13 @@ def face_direction(
     newton = _two_loops(right, s_of, q_of, list(pairs), tau)
     if newton is None:
         return d0, d0
-    newton += d0
-    newton -= in_face(d0)
+    inside = in_face(d0)
+    t = outward(newton, inside, d0) if bend is None else 0.0
+    newton -= inside
+    del inside
+    newton += d0 if t == 0 else (1 - t) * d0
+    if t:
+        newton -= (t * tau) * Gz
     newton += z
     along = bend = None  # they hold what they need of the face
     return d0, minus(space.project(newton), z)
