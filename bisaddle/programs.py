@@ -1,6 +1,7 @@
 """Small programs, compiled when first called: once for each structure and shapes, and lightly where they are light."""
 
 import gc
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ LIGHT_BYTES = 2**19
 MEDIUM_BYTES = 2**24
 # of an argument beyond which it must not stay longer than it is needed
 LARGE_BYTES = 2**20
+# seconds to wait for that, time after time
+PAUSES = (0.0, 1e-4, 1e-3, 1e-2)
 # compiled programs that are kept
 MOST_PROGRAMS = 512
 
@@ -117,11 +120,12 @@ class Program:
         program = self.compiled.get(shapes)
         if program is None:
             program = self.compiled[shapes] = self._program(arrays, shapes)
+        large = [array for array in arrays if array.nbytes > LARGE_BYTES]
+        held = [sys.getrefcount(array) for array in large]
         found = program(self.leaves, *arrays)
-        if any(array.nbytes > LARGE_BYTES for array in arrays):
-            # JAX lets go of NumPy's arrays only when it is next called, or asked to by the garbage collector
+        if large:
             jax.block_until_ready(found)
-            gc.collect(0)
+            _let_go(large, held)
         return np.asarray(found) if isinstance(found, jax.Array) else jax.tree.map(np.asarray, found)
 
     def _program(self, arrays: tuple, shapes: tuple) -> Any:
@@ -140,6 +144,19 @@ class Program:
     def put(self, array: np.ndarray) -> jax.Array:
         """An array for later calls, where the program runs."""
         return jax.device_put(array, self.device) if self.mesh is None else put(array, replicated(self.mesh))
+
+
+def _let_go(arrays: list, held: list[int]) -> None:
+    """Wait until a program that has ended has given back its arguments, so often held before, and its work space.
+
+    Another thread does that, a moment after the answer is there; and JAX lets go of NumPy's arrays only when it is next
+    called, or asked to by the garbage collector.
+    """
+    for pause in PAUSES:
+        time.sleep(pause)
+        gc.collect(0)
+        if all(sys.getrefcount(array) <= count for array, count in zip(arrays, held, strict=True)):
+            return
 
 
 def cached(

@@ -57,7 +57,7 @@ def sensitivity(solved: Implicit, mu_g: float | None, matrices: bool, passes: in
     kernels, upper = solved.kernels, solved.upper
     rounding = 8 * kernels.eps
     if not kernels.has_lower:
-        return Sensitivity(0.0, 0.0, 0.0, rounding * norm(upper.f_x), rounding * norm(upper.f_y))
+        return Sensitivity(0.0, 0.0, 0.0, rounding * solved.f_x_size, rounding * norm(upper.f_y))
     if mu_g is None:
         mu_g = solved.hessian.least
     x, theta, y, w = solved.x, solved.theta, solved.y, solved.w
@@ -85,7 +85,7 @@ def sensitivity(solved: Implicit, mu_g: float | None, matrices: bool, passes: in
         C, J = factor * cross_norm, factor * bend_norm
         y_lower, x_linear = J / mu_g, C / mu_g
         x_lower = y_lower + x_linear * y_lower
-    x_rounding = rounding * (norm(upper.f_x) + C * norm(w))
+    x_rounding = rounding * (solved.f_x_size + C * norm(w))
     return Sensitivity(x_lower, x_linear, y_lower, x_rounding, rounding * norm(upper.f_y))
 
 
@@ -117,6 +117,14 @@ def _matrix_norm(rows: Vector) -> float:
     return max(float(np.linalg.eigvalsh(square)[-1]), 0.0) ** 0.5
 
 
+class Told(NamedTuple):
+    """What an ascent in y needs of f at a place: not the gradients in x and theta, which may be large."""
+
+    value: float
+    f_y: Vector
+    steepness: float
+
+
 def worst_value(
     kernels: Kernels, y_set: FlatSet, x: Vector, theta: Vector, y: Vector, here: Upper, accuracy: float = 0.0
 ) -> tuple[float, float, float]:
@@ -128,14 +136,17 @@ def worst_value(
     response is the answer.
     """
 
-    def upper(y: Vector) -> Upper:
-        return kernels.upper(x, theta, y)
+    def told(at: Upper) -> Told:
+        return Told(at.value, at.f_y, norm(at.f_theta))
 
-    def value(y: Vector, at: Upper) -> float:
+    def upper(y: Vector) -> Told:
+        return told(kernels.upper(x, theta, y))
+
+    def value(y: Vector, at: Told) -> float:
         return at.value - y_set.penalty(y)
 
     nearest = y_set.project(y)
-    start = here if norm(nearest - y) == 0 else upper(nearest)
+    start = told(here) if norm(nearest - y) == 0 else upper(nearest)
     rest, vertex = y_set.best_response(nearest, start.f_y)
     own = value(nearest, start)
     threshold = max(accuracy, SHARE * rest, 50 * kernels.eps * (1 + abs(own)))
@@ -168,7 +179,7 @@ def worst_value(
         rest, _ = y_set.best_response(best, at.f_y)
     # the point's own y may be higher still if f is not concave
     rest = max(rest, 0.0) + _response_error(y_set, best, at.f_y)
-    return float(np.maximum(value(best, at), own)), rest, norm(at.f_theta)
+    return float(np.maximum(value(best, at), own)), rest, at.steepness
 
 
 def _response_error(y_set: FlatSet, y: Vector, gradient: Vector) -> float:

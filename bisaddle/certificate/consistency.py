@@ -2,9 +2,23 @@
 
 import numpy as np
 
-from bisaddle.certificate.noise import LONG, SHORT, Line, Noise, dot, lower_slopes, moved, upper_along
+from bisaddle.certificate.noise import (
+    LONG,
+    SHORT,
+    Line,
+    Noise,
+    Packed,
+    dot,
+    lower_slopes,
+    moved,
+    packed_for,
+    parts_of,
+    size_of,
+    upper_along,
+)
 from bisaddle.oracle.implicit import Implicit, norm
-from bisaddle.oracle.kernels import Vector
+from bisaddle.oracle.kernels import Products, Vector
+from bisaddle.sets.flat import FlatSet
 
 # orders of differences for which a line has enough points for these checks
 ENOUGH = (1,)
@@ -21,79 +35,84 @@ def mismatch(solved: Implicit, line: Line, noise: Noise) -> str:
 
     These are all that the gradients of a certificate are made of. A mistake is seen if it exceeds what the derivative
     itself changes by over a move, 3e-5 of the size of the point (float32: 1e-2 where data are few), or by how uneven
-    that change is.
+    that change is. The direction of the line is used up.
     """
-    found = _upper_differs(solved, line, noise)
-    return found or ("" if line.lower is None else _lower_differs(solved, line, noise))
+    of_lower = "" if line.lower is None else _lower_differs(solved, line, noise)
+    return _upper_differs(solved, line, noise) or of_lower
 
 
 def _upper_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     kernels, slack, here = solved.kernels, 8 * solved.kernels.eps, solved.upper
-    parts = solved.x, solved.theta, solved.y
-    at = parts if kernels.wide else np.concatenate(parts)
-    size = norm(at) if isinstance(at, np.ndarray) else float(np.linalg.norm([norm(part) for part in parts]))
+    at = packed_for(kernels, solved.x, solved.theta, solved.y)
+    size = size_of(at)
     which = line.moves.index(LONG if kernels.eps > 1e-10 and LONG in line.moves else SHORT)
     move = line.moves[which]
-    back = _back(solved, line.direction, 2 * move)
-    gradients = here.f_x, here.f_theta, here.f_y
-    length = float(np.linalg.norm([norm(part.astype(np.float64, copy=False)) for part in gradients]))
-    along = np.split(back, [solved.x.size, solved.x.size + solved.theta.size])
-    values, slopes = [here.value], [sum(map(dot, gradients, along))]
-    for i in (1, 2):
-        value, slope, _ = upper_along(kernels, moved(at, i * move, back), back)
-        values.append(value)
-        slopes.append(slope)
-    ways = (line.upper[which, :, 0], line.slopes[which], line.direction), (np.array(values), np.array(slopes), back)
-    for seen, said, direction in ways:
+    there = size_of(line.direction)
+    back = _turned_back(solved, line.direction, 2 * move)
+    sizes = [norm(part.astype(np.float64, copy=False)) for part in (here.f_theta, here.f_y)]
+    length = float(np.linalg.norm([solved.f_x_size, *sizes]))
+    if here.f_x.size == solved.x.size:
+        rows = [(here.value, sum(map(dot, (here.f_x, here.f_theta, here.f_y), parts_of(kernels, back))))]
+    else:  # it was not kept
+        rows = [upper_along(kernels, at, back)[:2]]
+    rows += [upper_along(kernels, moved(at, i * move, back), back)[:2] for i in (1, 2)]
+    values, slopes = np.array(rows).T
+    for seen, said, far in ((line.upper[which, :, 0], line.slopes[which], there), (values, slopes, size_of(back))):
         # values are off by their own rounding and by that of the places where they are taken
         doubt = noise.value + slack * (float(np.max(np.abs(seen))) + size * length)
-        slope_doubt = norm(direction) * (noise.f_x + noise.f_theta + noise.f_y + slack * length)
+        slope_doubt = far * (noise.f_x + noise.f_theta + noise.f_y + slack * length)
         if off := difference(seen, said, move, doubt, slope_doubt):
             return _words("f", "f_x, f_theta, f_y", *off)
     return ""
 
 
-def _back(solved: Implicit, direction: Vector, move: float) -> Vector:
-    """The other way, as far as the sets go on there: at a border f need not be smooth, or be at all."""
-    kernels, size = solved.kernels, solved.x.size
-    parts = [-direction[size : size + solved.theta.size]]
-    for a_set, v, away in (
-        (kernels.x_set, solved.x, direction[:size]),
-        (kernels.y_set, solved.y, direction[direction.size - solved.y.size :]),
-    ):
-        if a_set is None or "project" not in a_set.capabilities:
-            parts.append(np.zeros_like(v))
-        else:
-            to = v.dtype.type(move) * away
-            to = a_set.project(np.subtract(v, to, out=to)) - v
-            parts.append((to / move).astype(v.dtype, copy=False))
-    return np.concatenate([parts[1], parts[0], parts[2]])
+def _turned_back(solved: Implicit, direction: Packed, move: float) -> Packed:
+    """The other way, as far as the sets go on there: at a border f need not be smooth, or be at all.
+
+    In the memory of the direction: a large x has no room for both.
+    """
+    kernels = solved.kernels
+    x_part, theta_part, y_part = parts_of(kernels, direction)
+    _turn(kernels.x_set, solved.x, x_part, move)
+    np.negative(theta_part, out=theta_part)
+    _turn(kernels.y_set, solved.y, y_part, move)
+    return direction
+
+
+def _turn(a_set: FlatSet | None, v: Vector, away: Vector, move: float) -> None:
+    if a_set is None or "project" not in a_set.capabilities:
+        away[:] = 0
+        return
+    away *= -v.dtype.type(move)
+    away += v
+    np.subtract(a_set.project(away), v, out=away)
+    away /= v.dtype.type(move)
 
 
 def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     assert line.lower is not None and line.lower_slopes is not None
-    x_size, size, slack = solved.x.size, solved.theta.size, 8 * solved.kernels.eps
+    slack, here = 8 * solved.kernels.eps, solved.products
     # the way back is in theta alone: there g can be compared too, whose derivative in x is not known
-    theta_part = -line.direction[x_size : x_size + size]
-    back = np.broadcast_to(solved.x.dtype.type(0), x_size), theta_part
-    here = solved.products
-    values, rows = [here.value], [lower_slopes(here, solved.w, *back)]
+    theta_part = -parts_of(solved.kernels, line.direction)[1]
+
+    def slopes_of(found: Products) -> list[float]:
+        return [found.value, *lower_slopes(found, solved.w, None, theta_part)]
+
+    rows = [slopes_of(here)]
     for i in (1, 2):
-        found = solved.products_of(solved.w, theta=moved(solved.theta, i * SHORT, theta_part))
-        values.append(found.value)
-        rows.append(lower_slopes(found, solved.w, *back))
-    returning = np.array(rows)
+        rows.append(slopes_of(solved.products_of(solved.w, theta=moved(solved.theta, i * SHORT, theta_part))))
+    values, returning = np.array(rows)[:, 0], np.array(rows)[:, 1:]
     width, cancelled = norm(solved.w), norm(solved.hessian.product(solved.theta))
     places_off = slack * (norm(solved.x) + norm(solved.theta))
-    steep = norm(here.hessian[0]) + norm(here.cross[0])
+    steep = norm(here.hessian[0]) + solved.cross_size
     doubt = width * (noise.g_theta + slack * cancelled) + places_off * steep
-    slope_doubt = norm(line.direction) * (noise.hessian + noise.cross + slack * steep)
+    slope_doubt = size_of(line.direction) * (noise.hessian + noise.cross + slack * steep)
     for found in (line.lower_slopes[line.lower_moves.index(SHORT)], returning):
         if off := difference(found[:, 0], found[:, 1], SHORT, doubt, slope_doubt):
             return _words("<g_theta, w>", "g_theta_theta, g_theta_x", *off)
     doubt = noise.lower_value + slack * (float(np.max(np.abs(values))) + norm(solved.theta) * cancelled)
     slope_doubt = norm(theta_part) * (noise.g_theta + slack * cancelled)
-    off = difference(np.array(values), returning[:, 2], SHORT, doubt, slope_doubt)
+    off = difference(values, returning[:, 2], SHORT, doubt, slope_doubt)
     return _words("g", "g_theta", *off) if off else ""
 
 

@@ -29,7 +29,7 @@ NEXT, POLE, TWICE = 4.0, 3, 2.0
 ORDINARY = 64
 # what is estimated from a few differences may be this much larger
 SAFETY = 4.0
-# x, theta and y in one vector; those of a large x each by itself, for which packing takes a copy
+# x, theta and y in one vector; where x or theta is large each by itself: packing them takes a copy
 Packed = Vector | tuple[Vector, Vector, Vector]
 
 
@@ -60,7 +60,7 @@ class Line(NamedTuple):
     <g_theta, theta part of the direction>; and of g, g_theta, g_theta_theta w, g_theta_x w; None without a lower level.
     """
 
-    direction: Vector
+    direction: Packed
     moves: tuple[float, ...]
     slopes: Vector
     upper: Vector
@@ -75,22 +75,19 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
     """As many points as differences of these orders take; None: as many as rounding needs to be estimated."""
     kernels, w = solved.kernels, solved.w
     x, theta, y = solved.x, solved.theta, solved.y
-    direction = np.concatenate(
-        [
-            _into(kernels.x_set, x),
-            _of_length(_length(theta), normal(theta, 4)),
-            y if kernels.y_set is None else _into(kernels.y_set, y),
-        ]
-    ).astype(x.dtype, copy=False)
-    ways = np.split(direction, [x.size, x.size + theta.size])
-    at: Packed = (x, theta, y) if kernels.wide else np.concatenate([x, theta, y])
+    ways = (
+        _into(kernels.x_set, x).astype(x.dtype, copy=False),
+        _of_length(_length(theta), normal(theta, 4)),
+        np.zeros_like(y) if kernels.y_set is None else _into(kernels.y_set, y).astype(y.dtype, copy=False),
+    )
+    at, direction = packed_for(kernels, x, theta, y), packed_for(kernels, *ways)
 
     def upper(packed: Packed) -> Vector:
         value, slope, pieces = upper_along(kernels, packed, direction)
         return np.concatenate([[slope], [value], *map(sketched, pieces)])
 
     def lower(packed: Packed) -> Vector:
-        at_x, at_theta, _ = packed if isinstance(packed, tuple) else np.split(packed, [x.size, x.size + theta.size])
+        at_x, at_theta, _ = parts_of(kernels, packed)
         found = solved.products_of(w, at_x, at_theta)
         return np.concatenate([lower_slopes(found, w, *ways[:2]), [found.value], *_sketched_lower(found)])
 
@@ -117,19 +114,27 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
     return line._replace(lower_moves=moves, lower_slopes=below[..., :3], lower=below[..., 3:], lower_parts=ends)
 
 
-def upper_along(kernels: Kernels, packed: Packed, direction: Vector) -> tuple[float, float, list[Vector]]:
+def packed_for(kernels: Kernels, x: Vector, theta: Vector, y: Vector) -> Packed:
+    return (x, theta, y) if kernels.large else np.concatenate([x, theta, y])
+
+
+def parts_of(kernels: Kernels, packed: Packed) -> Any:
+    """x, theta and y again."""
+    return packed if isinstance(packed, tuple) else np.split(packed, np.cumsum([kernels.x.size, kernels.theta.size]))
+
+
+def upper_along(kernels: Kernels, packed: Packed, direction: Packed) -> tuple[float, float, Any]:
     """f, how steep it is along the direction, and its gradients in x, theta and y."""
-    ends = np.cumsum([kernels.x.size, kernels.theta.size])
     if isinstance(packed, tuple):
         value, *pieces = kernels.upper(*packed)
-        return value, sum(map(dot, pieces, np.split(direction, ends))), pieces
+        return value, sum(map(dot, pieces, direction)), pieces
     found = kernels.packed_upper(packed)
-    return float(found[0]), dot(found[1:], direction), np.split(found[1:], ends)
+    return float(found[0]), dot(found[1:], direction), parts_of(kernels, found[1:])
 
 
-def lower_slopes(found: Products, w: Vector, x_part: Vector, theta_part: Vector) -> list[float]:
+def lower_slopes(found: Products, w: Vector, x_part: Vector | None, theta_part: Vector) -> list[float]:
     """<g_theta, w>, how steep that is along a direction of x and theta, and <g_theta, theta part of the direction>."""
-    steep = dot(found.hessian[0], theta_part) + dot(found.cross[0], x_part)
+    steep = dot(found.hessian[0], theta_part) + (0.0 if x_part is None else dot(found.cross[0], x_part))
     return [dot(found.g_theta, w), steep, dot(found.g_theta, theta_part)]
 
 
@@ -137,8 +142,13 @@ def _sketched_lower(found: Products) -> list[Vector]:
     return [sketched(v) for v in (found.g_theta, found.hessian[0], found.cross[0])]
 
 
-def dot(a: Vector, b: Vector) -> float:
+def dot(a: Any, b: Any) -> float:
     return float(a.astype(np.float64, copy=False) @ b.astype(np.float64, copy=False))
+
+
+def size_of(packed: Packed) -> float:
+    """The length of it all."""
+    return float(np.linalg.norm([norm(part) for part in packed])) if isinstance(packed, tuple) else norm(packed)
 
 
 def orders_for(kernels: Kernels) -> tuple[int, ...]:
@@ -159,18 +169,17 @@ def rounding_noise(solved: Implicit, line: Line) -> Noise:
 
 
 def sampled(
-    function: Callable[[Any], Vector], at: Packed, direction: Vector, moves: tuple[float, ...], count: int
+    function: Callable[[Any], Vector], at: Packed, direction: Packed, moves: tuple[float, ...], count: int
 ) -> Vector:
     """[move, i]: function(at + i move direction), for so many i."""
     first = function(at)
     return np.stack([[first, *(function(moved(at, i * move, direction)) for i in range(1, count))] for move in moves])
 
 
-def moved(at: Any, length: float, direction: Vector) -> Any:
+def moved(at: Any, length: float, direction: Any) -> Any:
     """at + length * direction; part by part, if it comes in parts."""
     if isinstance(at, tuple):
-        parts = np.split(direction, np.cumsum([part.size for part in at])[:-1])
-        return tuple(moved(part, length, along) for part, along in zip(at, parts, strict=True))
+        return tuple(stepped(part, length, along) for part, along in zip(at, direction, strict=True))
     return stepped(at, length, direction)
 
 

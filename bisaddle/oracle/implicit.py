@@ -128,7 +128,8 @@ class Implicit:
 
     accuracy: the residual norm to reach in both solves; 0 goes on until rounding stops it. w: where the linear solve
     starts, if anything is known. Without a lower level theta and w have no entries. However theta and w were found,
-    what is said of them comes from products taken at the end.
+    what is said of them comes from products taken at the end. f_x_size, cross_size: |f_x| and |g_theta_x w|; of a large
+    x with a lower level these two vectors are not kept.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class Implicit:
             self._solve_lower()
         self.upper: Upper = kernels.upper(x, self.theta, y)
         self.Gx = self.upper.f_x
+        self.f_x_size, self.cross_size = norm(self.upper.f_x), 0.0
         if kernels.has_lower:
             self._solve_adjoint(w)
             self._take_products()
@@ -189,6 +191,10 @@ class Implicit:
         self.products = self.kernels.products(self.x, self.theta, *vectors)
         self.g_theta = self.products.g_theta
         self.Gx = self.upper.f_x - self.products.cross[0]
+        self.cross_size = norm(self.products.cross[0])
+        if self.kernels.wide:
+            self.upper = self.upper._replace(f_x=np.zeros(0))
+            self.products = self.products._replace(cross=np.zeros((len(vectors), 0)))
         self.lower_residual = norm(self.g_theta)
         self.linear_residual = norm(self.upper.f_theta - self.products.hessian[0])
 

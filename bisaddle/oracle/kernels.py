@@ -107,7 +107,7 @@ class Kernels:
         # vectors of a large x or theta are given one by one: packed, each would be there twice
         self.wide = self.x.size > LARGE
         self.large = self.wide or self.theta.size > LARGE
-        self._upper = Program(large.upper if self.wide else _upper, "f and its gradients", self.part)
+        self._upper = Program(large.upper if self.large else _upper, "f and its gradients", self.part)
         self._lower = Program(_lower_of if self.large else _lower, "solves with the Hessian of g", self.part)
         self._gradient = Program(large.gradient, "the gradient of g", self.part)
         self._product = Program(large.product, "a product with the Hessian of g", self.part)
@@ -139,9 +139,13 @@ class Kernels:
         """f and its gradients in one vector, at x, theta and y in one vector."""
         return self._upper(packed)
 
+    def upper_parts(self, x: Vector, theta: Vector, y: Vector) -> tuple[Vector, ...]:
+        """The same, of a large x or theta: each by itself."""
+        return self._upper(x, theta, y)
+
     def upper(self, x: Vector, theta: Vector, y: Vector) -> Upper:
-        if self.wide:
-            value, *gradients = self._upper(x, theta, y)
+        if self.large:
+            value, *gradients = self.upper_parts(x, theta, y)
             return Upper(float(value), *gradients)
         found = self.packed_upper(np.concatenate([x, theta, y]))
         first, second = 1 + x.size, 1 + x.size + theta.size

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle import oracle
-from bisaddle.oracle import bends, kernels as compiled
+from bisaddle.oracle import bends, kernels as compiled, large
 from bisaddle.oracle.kernels import Kernels, Products, Solve, Vector, power_passes
 from bisaddle.oracle.theta_blocks import unit_rows
 from bisaddle.problem import Point, Problem
@@ -37,6 +37,9 @@ class StreamedKernels(Kernels):
 
     def packed_upper(self, packed: Vector) -> Vector:
         return self._mean(compiled._upper, "f and its gradients", packed)
+
+    def upper_parts(self, x: Vector, theta: Vector, y: Vector) -> tuple[Vector, ...]:
+        return self._mean(large.upper, "f and its gradients", x, theta, y)
 
     def lower_gradient(self, x: Vector, theta: Vector) -> Vector:
         return self._mean(_lower_gradient, "the gradient of g", np.concatenate([x, theta]))

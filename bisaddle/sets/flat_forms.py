@@ -257,7 +257,8 @@ class L2Form(RadiusForm):
         if self.one and np.array_equal(p, v):  # inside: all directions are free, and nothing bends
             return Face(p, np.array)
         with np.errstate(all="ignore"):
-            units, factors = self._border(self.rows(v), self.rows(p))
+            alone = self.one and v.size > flat_base.MANY  # with fewer copies of it
+            units, factors = self._border(v, p) if alone else self._border(self.rows(v), self.rows(p))
         along = lambda rows: self.flat(_across(self.rows(rows), units))
         return Face(p, along, lambda rows: self.flat((1 / factors - 1) * self.rows(rows)))
 
@@ -323,6 +324,9 @@ class BoxForm(FlatSet):
 
 def _across(rows: np.ndarray, units: np.ndarray) -> np.ndarray:
     """rows without their parts along the units."""
+    if rows.size > flat_base.MANY:  # with as little else as can be
+        away = units * np.einsum("...i,...i->...", rows, units)[..., None]
+        return np.subtract(rows, away, out=away)
     return rows - units * (units * rows).sum(axis=-1, keepdims=True)
 
 

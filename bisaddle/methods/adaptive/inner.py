@@ -168,7 +168,7 @@ class Solver:
         """
         kernels, recall, y_set = self.kernels, self.recall, self.kernels.y_set
         tight = max(residuals.theta, const.ROUNDING * kernels.eps)
-        theta, f_known, solved = warm.theta, stays, True
+        theta, known, solved = warm.theta, warm.upper if stays else None, True
         lower, least = Lower(theta, warm.g_theta), warm.mu_g
         short = x if recall is None else self.short(x)
         if kernels.has_lower:
@@ -179,13 +179,9 @@ class Solver:
             theta, least = lower.theta, min(least, lower.least)
             solved = is_solved(lower.g_theta, tight, lower.least, warm.theta)
             self.inverse.after(lower.products)
-            f_known = stays and lower.products == 0
-        upper = warm.upper
-        if not f_known:
-            warm = warm if stays else self._foreseen(x, warm, y0, mu)
-            upper = kernels.upper(x, theta, warm.y)
-            self.cost.gradients += 1
-        y, upper, L_y = self.ascend(x, theta, warm, upper, y0, mu, self._y_target(residuals.y, upper.f_y, mu))
+            known = known if lower.products == 0 else None
+        warm = warm if stays else self._foreseen(x, warm, y0, mu)
+        y, upper, L_y = self.ascend(x, theta, warm, known, y0, mu, residuals.y)
         if upper.f_x.size < x.size:  # it was not kept, and y is where it was
             upper = kernels.upper(x, theta, y)
             self.cost.gradients += 1
@@ -292,22 +288,25 @@ class Solver:
 
         No y of Y leaves more than mu times its diameter, however large f_y is and however much x promises.
         """
-        if self.kernels.y_set is None:
-            return asked
+        assert self.kernels.y_set is not None
         rounding = const.RELATIVE_ROUNDING * self.kernels.eps * norm(f_y)
         return min(max(asked, rounding), const.Y_FAR * mu * self.kernels.y_set.diameter())
 
     def ascend(
-        self, x: Vector, theta: Vector, warm: Inner, upper: Upper, y0: Vector, mu: float, target: float
+        self, x: Vector, theta: Vector, warm: Inner, known: Upper | None, y0: Vector, mu: float, asked: float
     ) -> tuple[Vector, Upper, float]:
         """y = argmax f(x, theta, .) - h - mu/2 |. - y0|^2 by projected gradient steps 1 / L; f and its gradients; L_y.
 
         L = L_y + mu, where L_y is the curvature of f along the last step. An f linear in y has none, and one step is
-        exact. After a step with which the residual has grown, L is doubled. upper: f and its gradients at warm.y.
+        exact. After a step with which the residual has grown, L is doubled. known: f and its gradients at warm.y, if
+        they are; asked: see _y_target.
         """
         cost, y_set, y, L_y = self.cost, self.kernels.y_set, warm.y, warm.L_y
+        cost.gradients += known is None
+        upper, known = self.kernels.upper(x, theta, y) if known is None else known, None
         if y_set is None:
             return y, upper, L_y
+        target = self._y_target(asked, upper.f_y, mu)
 
         def moved(y: Vector, f_y: Vector, L: float) -> tuple[Vector, float]:
             """The next y, and the residual at this one."""
@@ -319,20 +318,23 @@ class Solver:
         cost.projections += 1
         if self.kernels.linear_in_y and residual > target:
             cost.gradients += 1
+            del upper  # whose f_x a large x has no room for
             return new, self.kernels.upper(x, theta, new), 0.0
         for _ in range(const.ASCENT_STEPS):
             if not residual > target:
                 break
-            ahead = self.kernels.upper(x, theta, new)
+            f_y = upper.f_y
+            del upper
+            upper = self.kernels.upper(x, theta, new)
             cost.gradients += 1
             cost.projections += 1
             step = new - y
             square = float(step @ step)
             if square > 0:
-                L_y = max(float((upper.f_y - ahead.f_y) @ step) / square, 0.0)
-            if L_y <= const.LINEAR_ROUNDING * self.kernels.eps * norm(upper.f_y) / max(square, const.TINIEST) ** 0.5:
+                L_y = max(float((f_y - upper.f_y) @ step) / square, 0.0)
+            if L_y <= const.LINEAR_ROUNDING * self.kernels.eps * norm(f_y) / max(square, const.TINIEST) ** 0.5:
                 L_y = 0.0
-            y, upper = new, ahead
+            y = new
             new, left = moved(y, upper.f_y, L_y + mu)
             if left > residual:
                 L = max(2 * L, L_y + mu)

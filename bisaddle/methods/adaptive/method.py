@@ -258,6 +258,9 @@ class Search:
         # where its terms cancel, rounding may hide it; a projection has at least the other one
         return d0, d0, slope if slope < 0 else -float(d0 @ d0) / descent.tau, False
 
+    def _plain_direction(self) -> Vector:
+        return wide.plain_direction(self.space, self.here.z, self.here.Gz, self.descent.tau)
+
     def _measure(self) -> None:
         """The gaps here and the accuracy that they ask for; vertices become atoms where they promise enough."""
         self.gaps, vertices = self._gaps()
@@ -310,19 +313,21 @@ class Search:
         for number in range(1, const.MOST_TRIALS + 1):
             trial = self._evaluate_at(stepped(self.here.z, length, d), warm)
             if descent.low_enough(self.here, trial, d, length * slope):
-                descent.accept(self.here, trial, d if length == 1 else length * d, length, quasi_newton)
+                descent.accept(self.here, trial, d if length == 1 else wide.scaled(d, length), length, quasi_newton)
                 self.here = trial
                 self.centre.age += 1
                 return
             # all but f and its gradients, which are those of another x
             warm = trial.inner._replace(upper=self.here.inner.upper) if trial.sound else self.here.inner
+            share = shorter(self.here, trial, length * slope)
+            del trial  # a large one, while the next is made
             if quasi_newton and number == const.QUASI_NEWTON_TRIALS:
-                d0 = self._direction()[0] if d0 is None else d0
+                del d
+                d0 = self._plain_direction() if d0 is None else d0
                 length, (d, slope) = 1.0, self._within_reach(d0, float(self.here.Gz @ d0))
                 quasi_newton, descent.plain_only = False, True
             else:
-                length *= shorter(self.here, trial, length * slope)
-            del trial  # a large one, while the next is made
+                length *= share
             if number < const.MOST_TRIALS:
                 yield self._look()
             if number in const.RECHECKS:

@@ -4,7 +4,7 @@ Pairs are kept in float32, and vectors in the face are made anew wherever they a
 they are asked for is their products with each other, and one sum of them.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from bisaddle.methods.adaptive.coordinates import Pair, Space, lower_triangle, o
 from bisaddle.oracle.kernels import Vector
 from bisaddle.sets.flat import FlatSet
 from bisaddle.sets.flat_base import Linear
+from bisaddle.trees import stepped
 
 
 class Half(NamedTuple):
@@ -53,88 +54,106 @@ def face_direction(
     space: "Space | FlatSet", z: Vector, Gz: Vector, tau: float, pairs: Collection[Pair]
 ) -> tuple[Vector, Vector]:
     """(d0, d) as coordinates.face_direction has them."""
-    to = Gz * -tau
-    to += z
-    face = space.face(to)
-    del to
+    face = space.face(stepped(z, -tau, Gz))
     d0 = face.point - z
-    along: Linear | None = face.along
-    bend: Linear | None = face.bend
-    del face
     if not pairs:
         return d0, d0
-    dtype = d0.dtype
-
-    def in_face(v: Vector) -> Vector:
-        assert along is not None
-        return along(v[None])[0]
-
-    def s_of(pair: Pair) -> Vector:
-        return in_face(pair[0].full(dtype))
-
-    def q_of(pair: Pair) -> Vector:
-        q = in_face(pair[1].full(dtype))
-        if bend is not None:
-            q = q + bend(s_of(pair)[None])[0] / tau
-        return q
-
-    def right() -> Vector:
-        v = in_face(d0)
-        if bend is not None:
-            v = v + bend(v[None])[0]
-        return v
-
-    newton = _two_loops(right, s_of, q_of, list(pairs), tau)
+    inside = _InFace(face.along, face.bend, tau, d0.dtype)
+    del face
+    newton = _two_loops(inside, d0, list(pairs), tau)
     if newton is None:
         return d0, d0
-    inside = in_face(d0)
-    t = outward(newton, inside, d0) if bend is None else 0.0
-    newton -= inside
-    del inside
+    in_face = inside.along(d0)
+    t = outward(newton, in_face, d0) if inside.bend is None else 0.0
+    newton -= in_face
+    del in_face
     newton += d0 if t == 0 else (1 - t) * d0
     if t:
         newton -= (t * tau) * Gz
     newton += z
-    along = bend = None  # they hold what they need of the face
+    del inside  # it holds what it needs of the face
     return d0, minus(space.project(newton), z)
 
 
-def _two_loops(
-    right: Callable[[], Vector],
-    s_of: Callable[[Pair], Vector],
-    q_of: Callable[[Pair], Vector],
-    pairs: list[Pair],
-    tau: float,
-) -> Vector | None:
+class _InFace:
+    """Pairs as they are in a face: E s, and q = E q + K E s / tau in two terms, of which one is there at a time."""
+
+    def __init__(self, along: Linear, bend: Linear | None, tau: float, dtype: np.dtype):
+        self.linear, self.bend, self.tau, self.dtype = along, bend, tau, dtype
+
+    def along(self, v: Vector) -> Vector:
+        return self.linear(v[None])[0]
+
+    def s(self, pair: Pair) -> Vector:
+        return self.along(pair[0].full(self.dtype))
+
+    def q_terms(self, pair: Pair) -> Iterator[Vector]:
+        if self.bend is not None:
+            yield scaled(self.bend(self.s(pair)[None])[0], 1 / self.tau)
+        yield self.along(pair[1].full(self.dtype))
+
+    def q(self, pair: Pair) -> Vector:
+        return _sum(self.q_terms(pair))
+
+    def against(self, pair: Pair, v: Vector) -> tuple[float, float]:
+        """<s, v> and <q, v>."""
+        # map, unlike a comprehension, has let go of a term when it asks for the next
+        return float(self.s(pair) @ v), sum(map(lambda term: float(term @ v), self.q_terms(pair)))
+
+    def right(self, d0: Vector) -> Vector:
+        """E d0 + K E d0"""
+        v = self.along(d0)
+        return v if self.bend is None else _sum(iter((v, self.bend(v[None])[0])))
+
+
+def _two_loops(inside: _InFace, d0: Vector, pairs: list[Pair], tau: float) -> Vector | None:
     """B right / tau as coordinates.two_loops has it, over the pairs with curvature; None if there is none."""
     usable, curvature = [], []
     for pair in pairs:
-        found, size = _curvature(s_of(pair), q_of(pair))
+        square, found = inside.against(pair, inside.s(pair))
+        q = inside.q(pair)
+        size = square**0.5 * float(q @ q) ** 0.5
+        del q
         if found > const.FACE_CURVATURE * size:
             usable.append(pair)
             curvature.append(found)
     if not usable:
         return None
     count, c = len(usable), np.array(curvature)
-    against = lambda v: np.array([[float(s_of(pair) @ v), float(q_of(pair) @ v)] for pair in usable]).T
-    sv, qv = against(right()) / tau
-    table = [against(q_of(pair)) for pair in usable]
+    against = lambda v: np.array([inside.against(pair, v) for pair in usable]).T
+    sv, qv = against(inside.right(d0)) / tau
+    table = [against(inside.q(pair)) for pair in usable]
     products, squares = (np.stack([column[i] for column in table], axis=1) for i in range(2))
     products = np.where(lower_triangle(count), products, 0.0)
     # v - a @ q, scaled, and then + b @ s: of all these only the products with q are needed
     a = np.linalg.solve(products, sv)
     scale = c[0] / squares[0, 0] if squares[0, 0] > 0 else c[0]
     b = np.linalg.solve(products.T, c * a - scale * (qv - squares @ a))
-    v = right() * (scale / tau)
+    v = scaled(inside.right(d0), scale / tau)
     for pair, factor, weight in zip(usable, -scale * a, b, strict=True):
-        v += factor * q_of(pair)
-        v += weight * s_of(pair)
+        for term in inside.q_terms(pair):
+            v += scaled(term, factor)
+            del term  # before the next is made
+        v += scaled(inside.s(pair), weight)
     return v
 
 
-def _curvature(s: Vector, q: Vector) -> tuple[float, float]:
-    """<s, q>, and |s| |q|."""
-    return float(s @ q), float(s @ s) ** 0.5 * float(q @ q) ** 0.5
+def _sum(terms: Iterator[Vector]) -> Vector:
+    """Of one or two vectors that nobody else needs."""
+    total = next(terms)
+    for term in terms:
+        total = np.add(total, term, out=term if term.flags.writeable else None)
+    return total
+
+
+def plain_direction(space: "Space | FlatSet", z: Vector, Gz: Vector, tau: float) -> Vector:
+    """d0 alone."""
+    return minus(space.project(stepped(z, -tau, Gz)), z)
+
+
+def scaled(v: Vector, factor: float) -> Vector:
+    """factor * v in the place of v, likewise."""
+    return np.multiply(v, v.dtype.type(factor), out=v if v.flags.writeable else None)
 
 
 def minus(a: Vector, b: Vector) -> Vector:
