@@ -1,6 +1,7 @@
 """Adaptive: certified answers with nothing tuned, its parts against independent formulas, and what it promises."""
 
 from itertools import pairwise
+from math import frexp
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +10,8 @@ import pytest
 
 import bisaddle as bs
 from bisaddle import oracle, trees
-from bisaddle.methods.adaptive.constants import FIRST_C_LOW, PAIRS, TAU_GROWTH, Y_FAR, Y_SHARE
-from bisaddle.methods.adaptive.coordinates import face_direction, outward, two_loops
+from bisaddle.methods.adaptive.constants import FIRST_C_LOW, PAIRS, STEP_BITS, TAU_GROWTH, Y_FAR, Y_SHARE
+from bisaddle.methods.adaptive.coordinates import Space, face_direction, outward, rounded, two_loops
 from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver
 from bisaddle.methods.adaptive.parts import Aim, Descent, Gaps, Place
 from bisaddle.oracle.kernels import Kernels, Upper
@@ -218,6 +219,34 @@ def test_pairs_without_curvature_in_the_face_are_left_out():
     d0, d = face_direction(box, x, G, 0.5, [useless, useful])
     np.testing.assert_allclose(d, [0.0, 0.2 * 0.2 / 0.8, 0.0], atol=1e-15)
     np.testing.assert_array_equal(face_direction(box, x, G, 0.5, [useless])[1], d0)
+
+
+@pytest.mark.parametrize("units", [1.0, 0.3, 1e-7])
+def test_a_step_is_rounded_to_few_bits_in_its_units(units):
+    v = np.random.default_rng(5).normal(size=200) * 10.0 ** np.arange(-100, 100)
+    v[:3] = 0.0, 1.0, -0.375
+    for given, found in zip(v, rounded(units * v, units) / units, strict=True):
+        mantissa, exponent = frexp(given)
+        nearest = round(mantissa * 2**STEP_BITS) * 2.0 ** (exponent - STEP_BITS)
+        np.testing.assert_allclose(found, nearest, rtol=1e-15)
+    assert rounded(np.float32(v[3:9]), units).tolist() == np.float32(v[3:9]).tolist()
+
+
+def test_digits_at_rounding_change_no_quasi_newton_step():
+    """Two blocks, whose units are no powers of two; the border is met exactly."""
+    x = np.array([0.1, 0.5, 1.0, 200.0])
+    given = bs.sets.Product({"a": bs.sets.Box(0.0, 1.0), "b": bs.sets.Box(0.0, 1e3)})
+    space = Space(flat_set(given, {"a": x[:3], "b": x[3:]}), x)
+    np.testing.assert_allclose(space.units, [3**0.5] * 3 + [1e3])
+    s, G = np.array([0.1, 0.2, 0.3, 3.0]), np.array([1.0, -0.2, -3.0, 7.0])
+    q = np.array([0.1, 0.9, 0.3, 0.7])
+    d0, d = face_direction(space, x, G, 0.5, [(s, q)], space.units)
+    _, exact = face_direction(space, x, G, 0.5, [(s, q)])
+    np.testing.assert_allclose(d, exact, rtol=2.0**-STEP_BITS)
+    assert np.any(d != exact) and d[0] == d0[0] == -0.1 and d[2] == 0.0
+    for digits in (1e-14, -1e-14):
+        _, other = face_direction(space, x, G * (1 + digits), 0.5, [(s, q * (1 - digits))], space.units)
+        np.testing.assert_array_equal(other, d)
 
 
 def test_only_the_newest_pairs_are_kept():

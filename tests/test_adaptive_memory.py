@@ -42,6 +42,19 @@ def test_affine_theta_and_w_are_recalled_exactly_where_the_places_reach():
     np.testing.assert_allclose(recall.w_at(x, y), w, atol=1e-6)
 
 
+def test_rounding_does_not_weigh_what_is_recalled():
+    """Nine bent answers in two dimensions: weights are not unique, and other last digits choose no others."""
+    rng = np.random.default_rng(1)
+    places, noise = rng.normal(size=(9, 2)), rng.uniform(-1, 1, size=(9, 2))
+    guesses = []
+    for digits in (0.0, 1e-15):
+        recall = Recall()
+        for x in places + digits * noise:
+            recall.add(x, np.zeros(0), np.array([x @ x, np.sin(3 * x[0])]), np.zeros(1))
+        guesses.append(recall.theta_at(np.array([0.2, -0.1])))
+    assert np.max(np.abs(guesses[1] - guesses[0])) <= 1e-15 / const.RECALL_LEAST
+
+
 def test_large_x_are_held_in_few_copies(monkeypatch):
     """What a search keeps between two steps, and the looks that a run keeps of it, in copies of x."""
     assert most_pairs(8, 8) == const.PAIRS and most_pairs(10**6, 8) == 2

@@ -44,6 +44,7 @@ PAIR_CURVATURE = 1e-12  # <s, q> relative to |s| |q|; below, the curvature is ro
 FACE_CURVATURE = 1e-10  # the same inside the face, where s and q are shorter
 FLAT = 1e-4  # by which the derivative of a projection onto a flat face may fail to be a projection itself
 STEEP = 1e-6  # slope of a quasi-Newton direction d, relative to |d| and the x gap: enough for descent to be certain
+STEP_BITS = 20  # of a quasi-Newton step: more would say nothing of f, and rounding would grow by them from step to step
 LONGEST = 10  # lengths of x over which f changes by its range over Y at most: near a solution its slope is no guide
 FIRST_TAU = 0.3  # decrease that the first step aims for, relative to the range of f over Y
 TAU_LIMITS = 1e-30, 1e10  # relative to the first, or to one that moves x by its length: against overflow alone
@@ -88,6 +89,9 @@ HIDDEN_RISE = 1e-9  # a rise by this share of |f_mu| may be rounding
 HIDDEN_ROUNDING, RISE_ROUNDING = 80, 8  # the same in units of rounding, where that is more: in float32
 HIDDEN_SLOPE = 0.8  # slope at the end of such a step relative to that at its start: at most a little past the minimum
 SHORTEN = 0.1, 0.5  # limits of the factor on a step that failed
+SHORTEN_PARTS = (
+    64  # of which it is a whole number: it comes from values that nearly cancel, few of its digits count
+)
 MOST_TRIALS = 30
 QUASI_NEWTON_TRIALS = 3  # then the projected gradient step has its turn
 RECHECKS = 8, 16, 24  # trials after which x is evaluated again: its gradient may not be what the values say
@@ -112,7 +116,8 @@ RECALLED = 10  # evaluations from which the next solve extrapolates
 RECALLED_ENTRIES = 2**22  # in all of them, 32 MB; beyond a third of it, a solve begins where the last one ended
 RECALLED_INPUTS = 2**20  # in their x and y, 8 MB: two do for a large x
 PIECE = 2**17  # entries of vectors beyond which they are subtracted piece by piece
-RECALL_ROUNDING = 1e4  # in units of rounding, added to normal equations that may be singular
+RECALL_LEAST = 1e-6  # added to normal equations that may be singular: squared, how far directions differ that count
+RECALL_ROUNDING = 1e4  # the same in units of rounding, where that is more: in float32
 FREE_PRODUCTS = 2  # that a solve takes even with the best preconditioner
 
 # --- the first mu -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Where a block of x projects, its coordinates are x itself; else they are the wei
 """
 
 from collections.abc import Collection, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,7 +28,7 @@ Pair = tuple[Any, Any]
 
 
 def face_direction(
-    space: "Space | FlatSet", z: Vector, Gz: Vector, tau: float, pairs: Collection[Pair]
+    space: "Space | FlatSet", z: Vector, Gz: Vector, tau: float, pairs: Collection[Pair], units: Any = None
 ) -> tuple[Vector, Vector]:
     """(d0, d): the projected gradient step, and the same with a quasi-Newton step inside the face that it ends in.
 
@@ -39,6 +39,7 @@ def face_direction(
     B: the inverse Hessian of L-BFGS from (E s, E q + K E s / tau), (s, q) the pairs of the last steps, newest first: a
     curved border turns the gradient too. Pairs without curvature are left out; d is d0 if none remains. The last term
     is normal to the face, and holds d in it: see outward.
+    units: of z, in which the step in the face is rounded.
     """
     v = z - tau * Gz
     face = space.face(v)
@@ -59,6 +60,7 @@ def face_direction(
             return d0, d0
         s, q, curvature = s[usable], q[usable], curvature[usable]
     newton = two_loops(right / tau, s, q, curvature)
+    newton = newton if units is None else rounded(newton, units)
     target = z + (d0 - in_face) + newton
     if face.bend is None:
         target += outward(newton, in_face, d0) * (v - face.point)
@@ -94,6 +96,19 @@ def two_loops(v: Vector, s: Vector, q: Vector, curvature: Vector) -> Vector:
     return v + np.linalg.solve(products.T, curvature * a - q @ v) @ s
 
 
+def rounded(v: Vector, units: Any) -> Vector:
+    """v with few bits, counted in these units; in float32, which has few, as it is.
+
+    Two runs that differ by rounding, on other devices or in other units, then take the same step, where they would take
+    two that grow apart. What leads to a face or along its border is not rounded: the projection has to meet it.
+    """
+    if v.dtype != np.float64:
+        return v
+    v = v / units
+    far = v * (2.0 ** (53 - const.STEP_BITS) + 1)
+    return (far - (far - v)) * units
+
+
 @cache
 def lower_triangle(size: int) -> np.ndarray:
     return np.tri(size, dtype=bool)
@@ -108,6 +123,11 @@ class Part:
     def __init__(self, block: FlatSet):
         self.set = movable(block)
         self.size = block.size
+
+    def unit(self) -> float:
+        """A length that follows from the set alone, in the units of the coordinates."""
+        diameter = self.set.diameter()
+        return diameter if 0 < diameter < np.inf else 1.0
 
     def first(self, part: Vector) -> Vector:
         """The coordinates of the start."""
@@ -239,6 +259,13 @@ class Space:
             self.blocks.append(Block(block, part, in_x, slice(end, end + part.size)))
             end += part.size
         self.lmos = len(self._grown())
+
+    @cached_property
+    def units(self) -> "Vector | float":
+        """Of every coordinate the unit of its block."""
+        if len(self.blocks) == 1:
+            return self.blocks[0].part.unit()
+        return np.concatenate([np.full(block.part.size, block.part.unit()) for block in self.blocks])
 
     def atoms(self) -> list[tuple[Vector, Vector]]:
         """(rows, used) of the blocks that have atoms: all in which the space changes from step to step."""

@@ -247,8 +247,11 @@ class Search:
     def _direction(self) -> tuple[Vector, Vector, float, bool]:
         """(d0, d, slope along d, whether d is a quasi-Newton step): d is d0 where the other is of no use."""
         descent, here = self.descent, self.here
-        direction = face_direction if descent.pairs.maxlen == const.PAIRS else wide.face_direction
-        d0, d = direction(self.space, here.z, here.Gz, descent.tau, descent.pairs)
+        given = self.space, here.z, here.Gz, descent.tau, descent.pairs
+        if descent.pairs.maxlen == const.PAIRS:
+            d0, d = face_direction(*given, self.space.units if descent.pairs else None)
+        else:
+            d0, d = wide.face_direction(*given)
         slope = float(here.Gz @ d)
         least = const.STEEP * norm(d) * norm(d0) / descent.tau
         sound = isfinite(slope) and all_finite(d) and slope <= -least

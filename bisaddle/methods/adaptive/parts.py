@@ -253,12 +253,13 @@ def most_pairs(size: int, itemsize: int) -> int:
 
 
 def shorter(here: Place, trial: Place, expected: float) -> float:
-    """The factor on a step that was not low enough: to the minimum of a parabola, within limits."""
+    """The factor on a step that was not low enough: about to the minimum of a parabola, within limits."""
     least, most = const.SHORTEN
     if not trial.sound or not expected < 0:
         return least
     rise = trial.value - here.value - expected
-    return most if rise == 0 else min(max(-0.5 * expected / rise, least), most)
+    factor = most if rise == 0 else min(max(-0.5 * expected / rise, least), most)
+    return round(const.SHORTEN_PARTS * factor) / const.SHORTEN_PARTS
 
 
 def reach_share(step: float, x: float) -> float:

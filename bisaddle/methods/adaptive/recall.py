@@ -59,11 +59,18 @@ def most_recalled(inputs: int, answers: int) -> int:
 
 
 def affine_weights(steps: Vector, step: Vector) -> Vector:
-    """c with step = sum_i c_i steps_i nearly, by least squares in which long and short steps count alike."""
+    """c with step = sum_i c_i steps_i nearly, by least squares in which long and short steps count alike.
+
+    There may be more steps than dimensions, and answers are as rough as the solves that found them: what two steps
+    nearly the same way differ by is left out, else it would be rounding that weighs the answers.
+    """
     length = np.sqrt(np.einsum("ij,ij->i", steps, steps))
     length[length == 0] = 1  # its row of zeros gets no weight
     unit = steps / length[:, None]
     normal = unit @ unit.T
-    normal.flat[:: len(normal) + 1] += const.RECALL_ROUNDING * np.finfo(steps.dtype).eps
-    weights = np.linalg.solve(normal, unit @ step) / length
+    least = max(const.RECALL_LEAST, const.RECALL_ROUNDING * float(np.finfo(steps.dtype).eps))
+    normal.flat[:: len(normal) + 1] += least
+    weights = np.linalg.solve(normal, unit @ step)
+    weights += least * np.linalg.solve(normal, weights)  # what was added holds directions that count back no more
+    weights /= length
     return weights if np.isfinite(weights @ weights) else np.zeros_like(weights)
