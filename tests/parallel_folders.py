@@ -21,6 +21,7 @@ def devices(folder: str) -> dict[str, Any]:
 
     blocks.held_here = gathered
     found: dict[str, Any] = {}
+    diverged = []
     options: dict[str, Any] = {"tol": None, "every": 10, "checkpoint_every": 0.0}
     problem, start = problem_of("gram", 8)
     on = lambda count: bs.parallel.shard(
@@ -36,6 +37,9 @@ def devices(folder: str) -> dict[str, Any]:
             again = told(bs.resume(f"{place}/", on(4)[0], max_steps=60, checkpoint_every=0.0))
             one = told(bs.resume(f"{place}-one", on(1)[0], max_steps=60))
             found[f"{size} {name}"] = {"whole": whole, "again": again, "one": one}
+        steps = bs.StepSizes(alpha=30.0, eta=0.5, gamma=0.2, tau=0.5, sigma=0.5, mu=0.0)
+        diverged.append(told(bs.solve(*on(4), bs.methods.FullyProjected(steps), tol=None, max_steps=60, every=10)))
+    found["diverged"] = diverged
     found["sent"] = _sent(on(4), methods(problem)["FullyProjected"])
     return found
 

@@ -42,7 +42,8 @@ def is_one(folder):
 @pytest.mark.usefixtures("orbax")
 def test_a_run_on_four_devices_goes_on_bit_by_bit_and_on_one_up_to_rounding(tmp_path):
     found = answer(worker({"devices": 4, "do": "folders on devices", "folder": str(tmp_path)}))
-    sent = found.pop("sent")
+    sent, (small, large) = found.pop("sent"), found.pop("diverged")
+    assert small == large and large["status"] == "DIVERGED"
     for case in found.values():
         assert case["again"] == case["whole"]
         assert case["one"]["steps"] == case["whole"]["steps"] == 60
