@@ -240,7 +240,7 @@ class Kernels:
         return self._bends(np.concatenate([x, theta, y, w]), ends)
 
     def curvature(self, x: Vector, theta: Vector, y: Vector) -> tuple[Vector, Vector]:
-        """f_x_x, and f_x_y with a row for each entry of x: as many products with second derivatives as x has entries."""
+        """f_x_x, and f_x_y with a row for each entry of x: a product with second derivatives for each of them."""
         found = self._curvature(np.concatenate([x, theta, y]))
         return found[:, : x.size], found[:, x.size :]
 
