@@ -89,9 +89,7 @@ HIDDEN_RISE = 1e-9  # a rise by this share of |f_mu| may be rounding
 HIDDEN_ROUNDING, RISE_ROUNDING = 80, 8  # the same in units of rounding, where that is more: in float32
 HIDDEN_SLOPE = 0.8  # slope at the end of such a step relative to that at its start: at most a little past the minimum
 SHORTEN = 0.1, 0.5  # limits of the factor on a step that failed
-SHORTEN_PARTS = (
-    64  # of which it is a whole number: it comes from values that nearly cancel, few of its digits count
-)
+SHORTEN_PARTS = 64  # of which it is a whole number: it comes from values that nearly cancel, few of its digits count
 MOST_TRIALS = 30
 QUASI_NEWTON_TRIALS = 3  # then the projected gradient step has its turn
 RECHECKS = 8, 16, 24  # trials after which x is evaluated again: its gradient may not be what the values say
