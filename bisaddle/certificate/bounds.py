@@ -216,7 +216,8 @@ def _y_stays(kernels: Kernels, x: Vector, theta: Vector, y: Vector, place: slice
     near[place] += NEAR * (amidst_x[place] - x[place])
     here, there = (Implicit(kernels, at, theta, y).upper.f_y for at in (x, near))
     gap = lambda f_y: norm(y - y_set.prox(y + f_y, 1.0))
-    return gap(there) - gap(here) <= NOTHING**0.5 * norm(there - here)
+    change = min(norm(there - here), y_set.diameter())  # no gap exceeds the diameter, however far x was moved
+    return gap(there) - gap(here) <= NOTHING**0.5 * change
 
 
 def _amidst(a_set: FlatSet, v: Vector) -> Vector:
