@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
@@ -43,6 +44,8 @@ MOST_PROGRAMS = 512
 
 # functions inside functions, and entries inside containers, that are followed
 DEEPEST = 8
+# and how many numbers and arrays, before the rest is taken to stay
+MOST_TAKEN = 10_000
 # bytes of a JAX array, which nobody can change in place, that are looked at; beyond, it is known by where it lies
 MOST_BYTES = 2**26
 # folders of what stays as it is
@@ -300,7 +303,8 @@ def outside(*functions: Any) -> int:
     installed package is taken to stay. Programs are compiled once for each such number.
     """
     seen: set[int] = set()
-    return hash(tuple(item for function in functions for item in _taken(function, seen, 0)))
+    found = (item for function in functions for item in _taken(function, seen, 0))
+    return hash(tuple(islice(found, MOST_TAKEN)))
 
 
 def _taken(value: Any, seen: set[int], depth: int) -> Iterator[Any]:
@@ -342,8 +346,8 @@ def _of_function(function: FunctionType) -> Iterator[Any]:
     yield from (cell.cell_contents for cell in function.__closure__ or () if cell != CellType())
     yield function.__defaults__
     yield function.__kwdefaults__
-    names = set(_names(function.__code__))
-    yield from (value for name, value in function.__globals__.items() if name in names)
+    known = function.__globals__
+    yield from (known[name] for name in dict.fromkeys(_names(function.__code__)) if name in known)
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -17,7 +17,7 @@ from bisaddle.certificate.noise import (
     upper_along,
 )
 from bisaddle.oracle.implicit import Implicit, norm
-from bisaddle.oracle.kernels import Vector
+from bisaddle.oracle.kernels import Kernels, Vector
 
 # orders of differences for which a line has enough points for these checks
 ENOUGH = (1,)
@@ -69,6 +69,8 @@ def _upper_differs(solved: Implicit, line: Line, noise: Noise, stated: float) ->
         slope_doubt = norm(direction) * (noise.f_x + noise.f_theta + noise.f_y + slack * length)
         if off := difference(seen, said, move, doubt, slope_doubt):
             return _words("f", "f_x, f_theta, f_y", *off)
+    if kernels.streamed:
+        return ""  # each point would be another reading of all files
     drifts, steepest, largest = _upper_drifts(solved, line, noise.value, at, size)
     return drifts or ("" if kernels.heavy else _jumpy(line, largest + size * steepest, kernels.eps, stated))
 
@@ -78,9 +80,8 @@ def _upper_drifts(solved: Implicit, line: Line, noise: float, at: Packed, size: 
     kernels, values, slopes = solved.kernels, line.upper[..., 0], line.slopes
     lengths, moves = np.linalg.norm(line.upper[..., 1:], axis=-1), line.moves
     if kernels.heavy:  # a pass over much data for each point: few of them
-        found = [upper_along(kernels, moved(at, i * LONG, line.direction), line.direction) for i in range(FEW)]
-        values, slopes = (np.array([[row[i] for row in found]]) for i in (0, 1))
-        lengths, moves = np.array([[np.linalg.norm([norm(part) for part in row[2]]) for row in found]]), (LONG,)
+        rows = np.array([_row(kernels, moved(at, i * LONG, line.direction), line.direction) for i in range(FEW)])
+        values, slopes, lengths, moves = *rows.T[:, None], (LONG,)
     else:  # a step that is smooth from close by is none from afar
         noise = max(noise, SAFETY * float(jitter(line.upper[..., :1], ORDERS, moves, kernels.eps)[0]))
     defined = np.isfinite(values) & np.isfinite(lengths)
@@ -92,6 +93,12 @@ def _upper_drifts(solved: Implicit, line: Line, noise: float, at: Packed, size: 
         if move >= LONG and (off := drift(seen, said, move, doubt)):
             return _words("f", "f_x, f_theta, f_y", *off, why=STEPS), steepest, largest
     return "", steepest, largest
+
+
+def _row(kernels: Kernels, packed: Packed, direction: Vector) -> tuple[float, float, float]:
+    """f, how steep it is along the direction, and the length of its gradient, of which a large x keeps no copy."""
+    value, slope, pieces = upper_along(kernels, packed, direction)
+    return value, slope, float(np.linalg.norm([norm(piece) for piece in pieces]))
 
 
 def _jumpy(line: Line, largest: float, eps: float, stated: float) -> str:
@@ -151,7 +158,7 @@ def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     off = difference(np.array(values), returning[:, 2], SHORT, doubt, slope_doubt)
     if off:
         return _words("g", "g_theta", *off)
-    return "" if solved.kernels.large else _lower_drifts(solved, line.direction, noise)
+    return "" if solved.kernels.large or solved.kernels.streamed else _lower_drifts(solved, line.direction, noise)
 
 
 def _lower_drifts(solved: Implicit, direction: Vector, noise: Noise) -> str:

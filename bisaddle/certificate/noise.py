@@ -99,10 +99,10 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
 
     def samples(function: Callable[[Vector], Vector], moves: tuple[float, ...], slopes: int) -> tuple[Any, Vector]:
         """The moves, and what the function is along them, after so many slopes."""
-        rows = sampled(function, at, direction, moves, orders[-1] + 2)
+        rows = _defined(sampled(function, at, direction, moves, orders[-1] + 2), slopes)
         more = missing_moves(rows[..., slopes:], orders, moves, kernels.eps) if refined else ()
         if more:
-            rows = np.concatenate([rows, sampled(function, at, direction, more, orders[-1] + 2)])
+            rows = np.concatenate([rows, _defined(sampled(function, at, direction, more, orders[-1] + 2), slopes)])
             order = np.argsort(moves + more)
             moves, rows = tuple(float(move) for move in np.array(moves + more)[order]), rows[order]
         return moves, rows
@@ -164,6 +164,12 @@ def sampled(
     """[move, i]: function(at + i move direction), for so many i."""
     first = function(at)
     return np.stack([[first, *(function(moved(at, i * move, direction)) for i in range(1, count))] for move in moves])
+
+
+def _defined(rows: Vector, value: int) -> Vector:
+    """No numbers where the value is none: beyond the pole of a logarithm its derivative 1 / t looks like one."""
+    rows[~np.isfinite(rows[..., value])] = np.nan
+    return rows
 
 
 def moved(at: Any, length: float, direction: Vector) -> Any:
