@@ -250,12 +250,17 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Made]] = {
 
 
 def make(family: str, seed: int) -> Made:
-    return FAMILIES[family](np.random.default_rng([seed, len(family)]))
+    return drawn(FAMILIES, family, seed)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("families", nargs="*", default=list(FAMILIES))
+def drawn(families: dict[str, Callable[[np.random.Generator], Made]], family: str, seed: int) -> Made:
+    return families[family](np.random.default_rng([seed, len(family)]))
+
+
+def tell(families: dict[str, Callable[[np.random.Generator], Made]], what: str) -> None:
+    """Solves of the families and seeds that the command line names, and what to look into."""
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("families", nargs="*", default=list(families))
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--seeds", type=int, default=6, help="how many")
     given = parser.parse_args()
@@ -264,7 +269,7 @@ def main() -> None:
         began = time.process_time()
         for seed in range(given.seed, given.seed + given.seeds):
             for tol in TOLS:
-                problem, start = make(family, seed)
+                problem, start = drawn(families, family, seed)
                 with warnings.catch_warnings(record=True) as said:
                     warnings.simplefilter("always")
                     result = bs.solve(problem, start, tol=tol, progress=False)
@@ -284,4 +289,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tell(FAMILIES, (__doc__ or "").splitlines()[0])

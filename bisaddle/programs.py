@@ -7,12 +7,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
+from itertools import islice
+from pathlib import Path
 from threading import Lock
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
+from zlib import crc32
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import SingleDeviceSharding
 from jaxtyping import PyTree
 from threadpoolctl import ThreadpoolController
@@ -37,6 +44,16 @@ LARGE_BYTES = 2**20
 PAUSES = (0.0, 1e-4, 1e-3, 1e-2)
 # compiled programs that are kept
 MOST_PROGRAMS = 512
+
+# functions inside functions, and entries inside containers, that are followed
+DEEPEST = 8
+# and how many numbers and arrays, before the rest is taken to stay
+MOST_TAKEN = 10_000
+# bytes of a JAX array, which nobody can change in place, that are looked at; beyond, it is known by where it lies
+MOST_BYTES = 2**26
+# folders of what stays as it is
+INSTALLED = {"site-packages", "dist-packages", f"python{sys.version_info.major}.{sys.version_info.minor}"}
+OURS = str(Path(__file__).parent)
 
 _PROGRAMS: OrderedDict[tuple, Any] = OrderedDict()
 _UNKNOWN_OPTIONS: set[str] = set()  # backends whose compiler does not know the options
@@ -100,11 +117,12 @@ class Program:
 
     fixed: a pytree of functions, data and set sizes that stays the same from call to call; its arrays are arguments of
     the program, so that another tree of the same structure and shapes finds it compiled. arrays: NumPy or JAX arrays.
-    The answer is NumPy's. outermost: it is not for use inside jit.
+    The answer is NumPy's. outermost: it is not for use inside jit. taken: a number for what functions in `fixed` take
+    from elsewhere (`outside`), with which it is compiled anew.
     """
 
-    def __init__(self, function: Callable, name: str, fixed: PyTree):
-        self.function, self.name = function, name
+    def __init__(self, function: Callable, name: str, fixed: PyTree, taken: int = 0):
+        self.function, self.name, self.taken = function, name, taken
         leaves, self.form = jax.tree.flatten(fixed)
         self.mesh = mesh_of(leaves)
         self.leaves = placed(near(leaves), self.mesh)
@@ -138,7 +156,7 @@ class Program:
             # jax.default_device would have the user's functions traced anew
             pinned["in_shardings"] = SingleDeviceSharding(self.device)
         jitted, given = jax.jit(flat, **pinned), placed(arrays, self.mesh)
-        key = (function, form, self.kinds, shapes, self.device)
+        key = (function, form, self.kinds, shapes, self.device, self.taken)
         return _kept(key, self.name, lambda: _compiled(jitted.lower(self.leaves, *given), [*self.leaves, *arrays]))
 
     def put(self, array: np.ndarray) -> jax.Array:
@@ -290,3 +308,82 @@ def one_blas_thread() -> Iterator[None]:
         yield
     finally:
         _BLAS_USERS.leave()
+
+
+# --- what functions take from outside their arguments, which a program holds as it was --------------------------------
+
+
+def outside(*functions: Any) -> int:
+    """A number that changes if an array, a number or a text in their closures, defaults or globals is another one.
+
+    Followed are the user's own functions, bound methods, tuples, lists, dicts and plain objects; what belongs to an
+    installed package is taken to stay. Programs are compiled once for each such number.
+    """
+    seen: set[int] = set()
+    found = (item for function in functions for item in _taken(function, seen, 0))
+    return hash(tuple(islice(found, MOST_TAKEN)))
+
+
+def _taken(value: Any, seen: set[int], depth: int) -> Iterator[Any]:
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | CodeType):
+        yield value if value == value else "NaN"
+        return
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        yield _array(value)
+        return
+    if id(value) in seen or depth > DEEPEST or isinstance(value, ModuleType | type):
+        return
+    seen.add(id(value))
+    for inner in _held(value):
+        yield from _taken(inner, seen, depth + 1)
+
+
+def _held(value: Any) -> Any:
+    """What a function, a method, a container or an object refers to."""
+    if isinstance(value, FunctionType):
+        return () if _installed(value.__code__.co_filename) else _of_function(value)
+    if isinstance(value, MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, partial):  # and jax.tree_util.Partial, whose arguments are traced
+        return value.func, *(() if isinstance(value, jax.tree_util.Partial) else (value.args, value.keywords))
+    if isinstance(value, dict):
+        return *value.keys(), *value.values()
+    if isinstance(value, tuple | list | set | frozenset):
+        return value
+    if isinstance(value, eqx.Module):  # its arrays are arguments of a program, and its other fields a part of its kind
+        return (getattr(value, "function", None),)
+    module = sys.modules.get(type(value).__module__)
+    own = module is not None and not _installed(getattr(module, "__file__", None) or "")
+    own = own or isinstance(value, SimpleNamespace)
+    return vars(value).values() if own and hasattr(value, "__dict__") else ()
+
+
+def _of_function(function: FunctionType) -> Iterator[Any]:
+    yield function.__code__  # a helper may be defined anew
+    yield from (cell.cell_contents for cell in function.__closure__ or () if cell != CellType())
+    yield function.__defaults__
+    yield function.__kwdefaults__
+    known = function.__globals__
+    yield from (known[name] for name in dict.fromkeys(_names(function.__code__)) if name in known)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+def _installed(file: str) -> bool:
+    """Whether it is of Python itself, of a package, or ours."""
+    return bool(INSTALLED & {*Path(file).parts}) or file.startswith(OURS)
+
+
+def _array(array: Any) -> Any:
+    if isinstance(array, jax.Array):
+        if isinstance(array, Tracer) or array.nbytes > MOST_BYTES or not array.is_fully_addressable:
+            return id(array)
+        if jnp.issubdtype(array.dtype, jax.dtypes.extended):  # keys of jax.random
+            return id(array)
+    array = np.asarray(array)
+    return array.shape, str(array.dtype), id(array) if array.dtype.hasobject else crc32(array.tobytes())

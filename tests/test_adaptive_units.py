@@ -263,6 +263,19 @@ def test_a_y_that_would_follow_x_is_no_degenerate_corner():
     assert not result.certificate.degenerate and not bs.certify(problem, result.point).degenerate
 
 
+@pytest.mark.parametrize("radius", [1.0, 1e-2, 1e-4])
+@pytest.mark.parametrize("x_set", [bs.sets.FreeBall(), bs.sets.L2Ball(3.0)], ids=["free", "ball"])
+def test_nor_in_a_small_or_a_large_set(x_set, radius):
+    """The least |Ax - b|, by y in a ball of any radius."""
+    rng = np.random.default_rng(0)
+    A, b = rng.normal(size=(4, 2)), rng.normal(size=4)
+    x = np.linalg.lstsq(A, b, rcond=None)[0]
+    y = radius * (A @ x - b) / np.linalg.norm(A @ x - b)
+    problem = bs.Problem(lambda x, y, data: y @ (data[0] @ x - data[1]), None, x_set, bs.sets.L2Ball(radius), (A, b))
+    certificate = bs.certify(problem, bs.Point(x, None, y))
+    assert certificate.gap < 1e-12 and certificate.y_in_corner and not certificate.degenerate
+
+
 def test_centres_without_progress_lower_mu_until_there_is_some():
     """Idle centres: mu is not raised any more, and falls unless mu |y - y0| halves, which then goes to 0 either way."""
     centre, gaps = Centre(np.zeros(2), mu=1.0), Gaps(1.0, 1.0, 1.0, decrease=0.01, lag=1.0)

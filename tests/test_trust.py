@@ -220,6 +220,7 @@ BENT = {
     "pole": lambda x: 1 / (x[0] + 0.1) + jnp.sum(x**3),
     "steep": lambda x: jnp.sum(jax.nn.softplus(100 * x)),
     "network": lambda x: jnp.sum(jnp.tanh(3 * jnp.tanh(20 * x) + 1) ** 2),
+    "exponential": lambda x: 1e-4 * jnp.sum(jnp.exp(300 * x)),  # 1e27 times as large at the end of the longest move
 }
 
 
@@ -240,6 +241,14 @@ def test_rounding_is_seen_in_what_bends(name, spacing):
         )
         found = estimated(BENT[name], at, offset)
         assert found.f_x >= float(jnp.linalg.norm(slope - slope_off)) / 3 and found.value >= abs(value - value_off) / 3
+
+
+@pytest.mark.parametrize("slack", [0.005, 0.01, 0.02, 0.03])
+def test_derivatives_beyond_a_pole_are_no_rounding(slack):
+    """A long move leads beyond a pole of the logarithms, where their derivatives are numbers all the same."""
+    at = np.array([0.1, -0.08])
+    found = estimated(lambda x: -jnp.sum(jnp.log(slack + jnp.concatenate([x - at, at - x]))), at)
+    assert found.f_x <= 1e-9
 
 
 def test_values_that_are_large_a_short_move_away_have_their_own_rounding():

@@ -227,7 +227,10 @@ def _y_stays(kernels: Kernels, x: Vector, theta: Vector, y: Vector, place: slice
     near[place] += NEAR * (amidst_x[place] - x[place])
     here, there = (Implicit(kernels, at, theta, y).upper.f_y for at in (x, near))
     gap = lambda f_y: norm(y - y_set.prox(y + f_y, 1.0))
-    return gap(there) - gap(here) <= NOTHING**0.5 * norm(there - here)
+    # on a ball a long f_y turns y by the angle that it turns by itself, and no gap exceeds the diameter
+    diameter = y_set.diameter()
+    turn = norm(there - here) / max(norm(there), norm(here), diameter)
+    return gap(there) - gap(here) <= NOTHING**0.5 * diameter * min(turn, 1.0)
 
 
 def _amidst(a_set: FlatSet, v: Vector) -> Vector:

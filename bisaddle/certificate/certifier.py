@@ -301,7 +301,7 @@ class Certifier:
         if not x_gap + y_gap > below:  # or NaN
             line = along_a_line(solved, None if self.noise is None else ENOUGH)
             noise = rounding_noise(solved, line) if self.noise is None else self.noise
-            wrong = mismatch(solved, line, noise)
+            wrong = mismatch(solved, line, noise, 0.0 if self.noise is None else self.noise.value)
             del line  # before others need its memory
             lower = lower_witness(solved, self.mu_g, theta, noise.g_theta)
             convex, highest = upper_witness(kernels, x, solved.theta, y, upper, noise.f_y)

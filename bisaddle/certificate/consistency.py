@@ -4,11 +4,14 @@ import numpy as np
 
 from bisaddle.certificate.noise import (
     LONG,
+    ORDERS,
+    SAFETY,
     SHORT,
     Line,
     Noise,
     Packed,
     dot,
+    jitter,
     lower_slopes,
     moved,
     packed_for,
@@ -17,17 +20,21 @@ from bisaddle.certificate.noise import (
     upper_along,
 )
 from bisaddle.oracle.implicit import Implicit, norm
-from bisaddle.oracle.kernels import Products, Vector
+from bisaddle.oracle.kernels import Kernels, Products, Vector
 from bisaddle.sets.flat import FlatSet
 
 # orders of differences for which a line has enough points for these checks
 ENOUGH = (1,)
 # changes of a slope that differ by less than this share of themselves are those of a smooth function
 EVEN = 0.1
+# points along the long move where each takes a pass over much data
+FEW = 4
+# what else it may be: of values that do not fit at the point, and of those that do not along a long move
+KINK, STEPS = "a kink", "steps (round, floor, int)"
 
 
-def mismatch(solved: Implicit, line: Line, noise: Noise) -> str:
-    """What speaks against the derivatives at the point, in words; nothing if they fit.
+def mismatch(solved: Implicit, line: Line, noise: Noise, stated: float = 0.0) -> str:
+    """What speaks against the derivatives at the point, in words; nothing if they fit. stated: noise, by the user.
 
         f                along the line and back, against <(f_x, f_theta, f_y), direction>
         <g_theta, w>     likewise, against <g_theta_theta w, theta part> + <g_theta_x w, x part>
@@ -35,19 +42,26 @@ def mismatch(solved: Implicit, line: Line, noise: Noise) -> str:
 
     These are all that the gradients of a certificate are made of. A mistake is seen if it exceeds what the derivative
     itself changes by over a move, 3e-5 of the size of the point (float32: 1e-2 where data are few), or by how uneven
-    that change is. The direction of the line is used up.
+    that change is. The first two are held against the sums of their slopes along the long moves too: a function of
+    round(x) goes up in steps, and has no slope on any of them. And values of f that differ from point to point of the
+    shortest move by more than rounding can are no values of a function with these slopes.
+    The direction of the line is used up.
     """
     of_lower = "" if line.lower is None else _lower_differs(solved, line, noise)
-    return _upper_differs(solved, line, noise) or of_lower
+    return _upper_differs(solved, line, noise, stated) or of_lower
 
 
-def _upper_differs(solved: Implicit, line: Line, noise: Noise) -> str:
+def _upper_differs(solved: Implicit, line: Line, noise: Noise, stated: float) -> str:
     kernels, slack, here = solved.kernels, 8 * solved.kernels.eps, solved.upper
     at = packed_for(kernels, solved.x, solved.theta, solved.y)
     size = size_of(at)
     which = line.moves.index(LONG if kernels.eps > 1e-10 and LONG in line.moves else SHORT)
     move = line.moves[which]
     there = size_of(line.direction)
+    # each point would be another reading of all files
+    drifts, steepest, largest = (
+        ("", 0.0, 0.0) if kernels.streamed else _upper_drifts(solved, line, noise.value, at, size)
+    )
     back = _turned_back(solved, line.direction, 2 * move)
     sizes = [norm(part.astype(np.float64, copy=False)) for part in (here.f_theta, here.f_y)]
     length = float(np.linalg.norm([solved.f_x_size, *sizes]))
@@ -63,7 +77,49 @@ def _upper_differs(solved: Implicit, line: Line, noise: Noise) -> str:
         slope_doubt = far * (noise.f_x + noise.f_theta + noise.f_y + slack * length)
         if off := difference(seen, said, move, doubt, slope_doubt):
             return _words("f", "f_x, f_theta, f_y", *off)
-    return ""
+    return drifts or (
+        "" if kernels.heavy or kernels.streamed else _jumpy(line, largest + size * steepest, kernels.eps, stated)
+    )
+
+
+def _upper_drifts(solved: Implicit, line: Line, noise: float, at: Packed, size: float) -> tuple[str, float, float]:
+    """What speaks against f along the long moves, and the largest gradient and value met there."""
+    kernels, values, slopes = solved.kernels, line.upper[..., 0], line.slopes
+    lengths, moves = np.linalg.norm(line.upper[..., 1:], axis=-1), line.moves
+    if kernels.heavy:  # a pass over much data for each point: few of them
+        rows = np.array([_row(kernels, moved(at, i * LONG, line.direction), line.direction) for i in range(FEW)])
+        values, slopes, lengths, moves = *rows.T[:, None], (LONG,)
+    else:  # a step that is smooth from close by is none from afar
+        noise = max(noise, SAFETY * float(jitter(line.upper[..., :1], ORDERS, moves, kernels.eps)[0]))
+    defined = np.isfinite(values) & np.isfinite(lengths)
+    largest = float(np.max(np.abs(values), initial=0.0, where=defined))
+    # of terms that cancel, as large as the gradients along the way tell
+    steepest = float(np.max(lengths, initial=0.0, where=defined))
+    doubt = noise + 64 * kernels.eps * (largest + size * steepest)
+    for move, seen, said in zip(moves, values, slopes, strict=True):
+        if move >= LONG and (off := drift(seen, said, move, doubt)):
+            return _words("f", "f_x, f_theta, f_y", *off, why=STEPS), steepest, largest
+    return "", steepest, largest
+
+
+def _row(kernels: Kernels, packed: Packed, direction: Packed) -> tuple[float, float, float]:
+    """f, how steep it is along the direction, and the length of its gradient, of which a large x keeps no copy."""
+    value, slope, pieces = upper_along(kernels, packed, direction)
+    return value, slope, float(np.linalg.norm([norm(piece) for piece in pieces]))
+
+
+def _jumpy(line: Line, largest: float, eps: float, stated: float) -> str:
+    """Whether values along the shortest move jump, beside the largest of all moves; slopes cannot be held against them.
+
+    Half of all digits are left to rounding: where more of them are random, something else is. stated: by the user.
+    """
+    jumps = float(jitter(line.upper[:1, :, :1], ORDERS, line.moves[:1], eps)[0])
+    if not jumps > max(eps**0.5 * largest, stated):
+        return ""
+    return (
+        f"f jumps by {jumps:.2g} from one point to the next, and has values of {largest:.2g} near by: something random "
+        "in it, a counter, or the digits of a float; its slopes say nothing of it"
+    )
 
 
 def _turned_back(solved: Implicit, direction: Packed, move: float) -> Packed:
@@ -113,7 +169,23 @@ def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     doubt = noise.lower_value + slack * (float(np.max(np.abs(values))) + norm(solved.theta) * cancelled)
     slope_doubt = norm(theta_part) * (noise.g_theta + slack * cancelled)
     off = difference(values, returning[:, 2], SHORT, doubt, slope_doubt)
-    return _words("g", "g_theta", *off) if off else ""
+    if off:
+        return _words("g", "g_theta", *off)
+    return "" if solved.kernels.large or solved.kernels.streamed else _lower_drifts(solved, line.direction, noise)
+
+
+def _lower_drifts(solved: Implicit, direction: Packed, noise: Noise) -> str:
+    """<g_theta, w> along the long move."""
+    ways = parts_of(solved.kernels, direction)[:2]
+    rows = []
+    for i in range(FEW if solved.kernels.heavy else ORDERS[-1] + 2):
+        x, theta = moved(solved.x, i * LONG, ways[0]), moved(solved.theta, i * LONG, ways[1])
+        rows.append(lower_slopes(solved.products_of(solved.w, x, theta), solved.w, *ways)[:2])
+    values, slopes = np.array(rows).T
+    width, defined = norm(solved.w), np.isfinite(values)
+    terms = width * norm(solved.hessian.product(solved.theta)) + np.max(np.abs(values), initial=0.0, where=defined)
+    off = drift(values, slopes, LONG, width * noise.g_theta + 64 * solved.kernels.eps * float(terms))
+    return _words("<g_theta, w>", "g_theta_theta, g_theta_x", *off, why=STEPS) if off else ""
 
 
 def difference(
@@ -134,8 +206,23 @@ def difference(
     return (seen, float(slopes[0])) if abs(seen - slopes[0]) > bend + 4 * doubt / step + 2 * slope_doubt else None
 
 
-def _words(function: str, derivatives: str, seen: float, said: float) -> str:
+def drift(values: Vector, slopes: Vector, step: float, doubt: float) -> tuple[float, float] | None:
+    """(mean steepness of values at distance `step`, that of their slopes) if these differ; doubt: of a value.
+
+    The slopes are added up by trapezoids. Where a function bends one way between two points, that is off by half of
+    what its slope changes by between them, at most; all of it is allowed for.
+    """
+    count = int(np.argmin(np.append(np.isfinite(values) & np.isfinite(slopes), False)))  # where it is defined
+    if count < 3:
+        return None
+    values, slopes, way = values[:count], slopes[:count], step * (count - 1)
+    seen, said = float(values[-1] - values[0]), step * float(np.sum(slopes[1:] + slopes[:-1])) / 2
+    bend = step * float(np.sum(np.abs(np.diff(slopes))))
+    return (seen / way, said / way) if abs(seen - said) > bend + 2 * doubt else None
+
+
+def _words(function: str, derivatives: str, seen: float, said: float, why: str = KINK) -> str:
     return (
         f"{function} changes at a rate of {seen:.6g} along a line through the point, and by {derivatives} it would be "
-        f"{said:.6g}: a mistake in them, a stop_gradient, or a kink; bs.check_derivatives tells which"
+        f"{said:.6g}: a mistake in them, a stop_gradient, or {why}; bs.check_derivatives tells which"
     )

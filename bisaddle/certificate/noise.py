@@ -72,7 +72,7 @@ class Line(NamedTuple):
 
 
 def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Line:
-    """As many points as differences of these orders take; None: as many as rounding needs to be estimated."""
+    """As many points as an estimate of rounding takes; with much data, as differences of these orders do, if given."""
     kernels, w = solved.kernels, solved.w
     x, theta, y = solved.x, solved.theta, solved.y
     ways = (
@@ -92,19 +92,19 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
         return np.concatenate([lower_slopes(found, w, *ways[:2]), [found.value], *_sketched_lower(found)])
 
     refined = not kernels.heavy and orders is None
-    orders = orders or orders_for(kernels)
+    orders = orders if orders is not None and kernels.heavy else orders_for(kernels)
 
     def samples(function: Callable[[Vector], Vector], moves: tuple[float, ...], slopes: int) -> tuple[Any, Vector]:
         """The moves, and what the function is along them, after so many slopes."""
-        rows = sampled(function, at, direction, moves, orders[-1] + 2)
+        rows = _defined(sampled(function, at, direction, moves, orders[-1] + 2), slopes)
         more = missing_moves(rows[..., slopes:], orders, moves, kernels.eps) if refined else ()
         if more:
-            rows = np.concatenate([rows, sampled(function, at, direction, more, orders[-1] + 2)])
+            rows = np.concatenate([rows, _defined(sampled(function, at, direction, more, orders[-1] + 2), slopes)])
             order = np.argsort(moves + more)
             moves, rows = tuple(float(move) for move in np.array(moves + more)[order]), rows[order]
         return moves, rows
 
-    moves, above = samples(upper, (SHORT, LONG, LONGER) if refined else (SHORT,), 1)
+    moves, above = samples(upper, (SHORT,) if kernels.heavy else (SHORT, LONG, LONGER), 1)
     ends = np.cumsum([1, kept(x.size), kept(theta.size)])
     line = Line(direction, moves, above[..., 0], above[..., 1:], ends)
     if not kernels.has_lower:
@@ -176,6 +176,12 @@ def sampled(
     return np.stack([[first, *(function(moved(at, i * move, direction)) for i in range(1, count))] for move in moves])
 
 
+def _defined(rows: Vector, value: int) -> Vector:
+    """No numbers where the value is none: beyond the pole of a logarithm its derivative 1 / t looks like one."""
+    rows[~np.isfinite(rows[..., value])] = np.nan
+    return rows
+
+
 def moved(at: Any, length: float, direction: Any) -> Any:
     """at + length * direction; part by part, if it comes in parts."""
     if isinstance(at, tuple):
@@ -217,7 +223,10 @@ def _seen(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: 
     followed = smooth[0]
     for i in range(1, len(moves)):
         longer = moves[i] / moves[i - 1]
-        most = TWICE * longer ** (np.array(orders) + POLE)[:, None] * deviations[i - 1]
+        # an exponential grows by more than any power of the way: what it has grown by itself counts besides
+        sizes = np.max(np.abs(rows[i - 1 : i + 1]), axis=1)
+        grown = np.maximum(1.0, sizes[1] / np.maximum(longer**2 * sizes[0], np.finfo(np.float64).tiny))
+        most = TWICE * longer ** (np.array(orders) + POLE)[:, None] * deviations[i - 1] * grown
         bends = followed & (longer < NEXT) & np.all(deviations[i] <= most, axis=0)
         usual = ORDINARY * eps * np.max(np.abs(rows[i]), axis=0)
         seen[i] = np.where(bends | (seen[i] <= usual), 0.0, seen[i])

@@ -9,15 +9,32 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import trees
 from bisaddle.problem import Functions, Problem
+from bisaddle.programs import outside
 
 # all that the derivatives are taken of
 Differentiable = Problem | Functions
+# functions of which it is known what they took from outside when they were last traced
+MOST_KNOWN = 256
+_LATEST: dict[Any, int] = {}
 
 
-@jax.jit
-def call(function: Callable, *arguments: PyTree) -> Any:
+def _call(function: Callable, *arguments: PyTree) -> Any:
     """function(*arguments): the user's code is run once for each set of shapes, in however many programs it ends up."""
     return function(*arguments)
+
+
+call: Any = jax.jit(_call)
+
+
+def taken(problem: Problem) -> int:
+    """What f and g take from outside their arguments, as one number. Traces of what has changed are dropped."""
+    functions = problem.upper, problem.lower, *vars(problem.derivatives).values()
+    number, form = outside(*functions), jax.tree.structure(functions)
+    if _LATEST.get(form, number) != number or len(_LATEST) >= MOST_KNOWN:
+        call.clear_cache()
+        _LATEST.clear()
+    _LATEST[form] = number
+    return number
 
 
 def upper_value(problem: Differentiable, x: PyTree, theta: PyTree, y: PyTree) -> Array:

@@ -14,7 +14,7 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
 from bisaddle.devices import mesh_of
-from bisaddle.oracle import bends, depends, large, separable
+from bisaddle.oracle import bends, depends, derivatives, large, separable
 from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, near, on_device
@@ -63,11 +63,13 @@ class Solve(NamedTuple):
 
 
 class _Part(Functions):
-    """The functions of a problem and the shapes of a point: all that a program is compiled for."""
+    """The functions of a problem, what they take from outside (as a number) and the shapes of a point: all that a
+    program is compiled for."""
 
     x: Shape = eqx.field(static=True)
     theta: Shape = eqx.field(static=True)
     y: Shape = eqx.field(static=True)
+    outside: int = eqx.field(static=True, default=0)
 
     @property
     def shared_mesh(self) -> Mesh | None:
@@ -98,7 +100,8 @@ class Kernels:
         self.theta, self.y = (Shape.of(part, empty=self.dtype) for part in (point.theta, point.y))
         self.eps = float(np.finfo(self.dtype).eps)
         shapes = (replace(shape, mesh=mesh_of(problem.data)) for shape in (self.x, self.theta, self.y))
-        self.part = near(_Part(problem.upper, problem.lower, problem.data, problem.derivatives, *shapes))
+        functions = problem.upper, problem.lower, problem.data, problem.derivatives
+        self.part = near(_Part(*functions, *shapes, outside=derivatives.taken(problem)))
         self.has_lower, self.streamed = problem.lower is not None, False
         self.x_set: FlatSet = flat_set(problem.x_set, point.x)
         self.y_set: FlatSet | None = None if problem.y_set is None else flat_set(problem.y_set, point.y)

@@ -194,6 +194,11 @@ def _check_data(data: PyTree) -> None:
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int):
             use = ".to_numpy()" if hasattr(leaf, "to_numpy") else "arrays here, and keep the rest in closures"
             raise ValueError(f"{name} must be an array or a number, given {described(leaf)}; use {use}")
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+            raise ValueError(
+                f"{name} must hold numbers, given a key of jax.random; draw the numbers first, or give "
+                "jax.random.key_data(key) and use jax.random.wrap_key_data inside"
+            )
         if isinstance(leaf, np.ma.MaskedArray):
             raise ValueError(f"{name} must be an array, given a masked one; use .filled() and a mask of its own")
         if isinstance(leaf, np.ndarray | np.generic) and not _is_numeric(leaf.dtype):

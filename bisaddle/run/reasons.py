@@ -57,6 +57,19 @@ def _not_finite(certifier: Certifier, point: Point) -> str:
     return f"{', '.join(wrong)} is not finite at result.point" if wrong else ""
 
 
+def _set_that_is_off(certifier: Certifier, point: Point, certificate: Certificate) -> str:
+    """x_set or y_set, if what its projection may be off by, as seen from outside, is half of the error bound."""
+    kernels, tau, sigma = certifier.kernels, certifier.tau, certifier.sigma
+    x, _, y = kernels.flat(point)
+    Gx, theta = kernels.x.ravel(certificate.x_gradient), kernels.theta.ravel(certificate.theta)
+    to = x - tau * Gx, y + sigma * kernels.upper(x, theta, y).f_y
+    for name, a_set, v, step in (("x_set", kernels.x_set, to[0], tau), ("y_set", kernels.y_set, to[1], sigma)):
+        if a_set is not None and a_set.estimates & {"project", "prox"}:
+            if a_set.prox_error(v, a_set.prox(v, step), step) >= 0.5 * step * certificate.error_bound:
+                return name
+    return ""
+
+
 def _reachable(certifier: Certifier, point: Point, certificate: Certificate) -> str:
     kernels = certifier.kernels
     if dtype_of(point.x) != kernels.dtype:
@@ -66,6 +79,8 @@ def _reachable(certifier: Certifier, point: Point, certificate: Certificate) -> 
         what.append('the point is float32: call jax.config.update("jax_enable_x64", True) and give float64 arrays')
     elif (size := abs(certificate.value)) > LARGE:
         what.append(f"f is of the size {size:.0e}: divide it, or give solve an rtol")
+    elif name := _set_that_is_off(certifier, point, certificate):
+        what.append(f"{name}: its projection or prox is not exact, or it is not convex")
     elif kernels.has_lower and certificate.lower_residual > 0:
         what.append("g may be nearly singular, or in large units: a ridge term or other units help")
     elif certifier.noise is None and certificate.error_bound > SEEN * kernels.eps:

@@ -37,7 +37,8 @@ class Custom(ConvexSet):
 
     It can do what it is given. Without a violation: |v - project(v)|, or the distance found by LMO calls if there is
     no projection. Without a sample: a projected normal vector, or the middle of two LMO answers. The functions are
-    trusted; bisaddle's tests of a set (tests/test_set_laws.py) tell whether they keep its laws. tolerance: how exact
+    trusted in steps, and certificates hold them against points that they gave; bisaddle's tests of a set
+    (tests/test_set_laws.py) tell whether they keep its laws. tolerance: how exact
     they are, which certificates count: |project(v) - P(v)| <= tolerance (|v| + |P(v)|), and <d, lmo(d)> within
     tolerance |d| (|lmo(d)| + diameter) of its least.
     """

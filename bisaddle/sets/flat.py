@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import jax
 import numpy as np
 from jaxtyping import PyTree
 
@@ -13,13 +14,21 @@ from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
 from bisaddle.sets.combine import Custom
 from bisaddle.sets.flat_base import Face, FlatSet as FlatSet, Linear, length
-from bisaddle.sets.flat_compiled import CompiledForm, CustomForm, IndicatorForm, PenaltyForm, SquaredForm, is_domain
+from bisaddle.sets.flat_compiled import (
+    CompiledForm,
+    CustomForm,
+    CustomPenaltyForm,
+    IndicatorForm,
+    PenaltyForm,
+    SquaredForm,
+    is_domain,
+)
 from bisaddle.sets.flat_divergences import ChiSquareForm, KLForm
 from bisaddle.sets.flat_forms import BoxForm, L1Form, L2Form, SimplexForm, UnitSimplexForm
 from bisaddle.sets.flat_spectral import NuclearForm, SpectrahedronForm
 from bisaddle.sets.probability import ChiSquareBall, KLBall
 from bisaddle.sets.product import Product
-from bisaddle.sets.prox import Indicator, Penalty, SquaredL2
+from bisaddle.sets.prox import Indicator, Penalty, Prox, SquaredL2
 from bisaddle.sets.sections import FreeBall
 from bisaddle.sets.simplex import Simplex
 from bisaddle.sets.spectral import NuclearBall
@@ -59,8 +68,6 @@ def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
         of = shape.shapes[0] if len(shape.shapes) == 1 else (shape.size,)
         form = FORMS[kind](convex_set, of, shape.dtype)
         return form if shape.dtype == np.float64 else Widened(convex_set, form)
-    if kind is Custom:
-        return CustomForm(convex_set, shape)
     if kind in SPECTRAL and len(shape.shapes[0]) == 2 and min(shape.shapes[0]) <= FULL:
         return SPECTRAL[kind](convex_set, shape)
     if isinstance(convex_set, Product) and kind is Product:
@@ -71,8 +78,16 @@ def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
             return IndicatorForm(convex_set, domain)
         if isinstance(convex_set, SquaredL2) and kind is SquaredL2:
             return SquaredForm(convex_set, domain, shape)
-        return PenaltyForm(convex_set, domain, CompiledForm(convex_set, shape))
-    return CompiledForm(convex_set, shape)
+        form = CustomPenaltyForm if _of_users(convex_set) else PenaltyForm
+        return form(convex_set, domain, CompiledForm(convex_set, shape))
+    return CustomForm(convex_set, shape) if _of_users(convex_set) else CompiledForm(convex_set, shape)
+
+
+def _of_users(convex_set: ConvexSet) -> bool:
+    """Whether its oracles, or those of a set that it is made of, are the user's own code."""
+    own = type(convex_set) in (Custom, Prox) or not type(convex_set).__module__.startswith("bisaddle.")
+    parts = jax.tree.leaves(list(vars(convex_set).values()), is_leaf=lambda part: isinstance(part, ConvexSet))
+    return own or any(isinstance(part, ConvexSet) and _of_users(part) for part in parts)
 
 
 class ProductForm(FlatSet):
@@ -86,6 +101,7 @@ class ProductForm(FlatSet):
             form = flat_set(part, like)
             self._blocks += [(block, slice(start + s.start, start + s.stop)) for block, s in form.blocks]
             start += form.size
+        self.estimates = frozenset().union(*(block.estimates for block, _ in self._blocks))
         self._diameter: float | None = None
 
     @property

@@ -1,5 +1,6 @@
 """The form of every other set over flat vectors: small programs, each compiled when it is first called."""
 
+import math
 from collections.abc import Callable
 from functools import cached_property, partial
 
@@ -9,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from bisaddle.programs import Program
+from bisaddle.programs import Program, outside
 from bisaddle.sets.base import ConvexSet, VectorSet
 from bisaddle.sets.combine import Custom, Rotated, Scaled, Translated
 from bisaddle.sets.flat_base import Face, FlatSet, length
@@ -18,6 +19,9 @@ from bisaddle.trees import Number, Shape
 
 # rows that a derivative is taken of at once
 ROWS = 48
+# directions along which a prox is held against other points, and shares of the way to the border
+WAYS = 4
+SHARES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6)
 # a set and the shape of its values: sizes of the set are arguments of a program, the shape is not
 Fixed = tuple[ConvexSet, Shape]
 
@@ -29,6 +33,7 @@ class CompiledForm(FlatSet):
         super().__init__(of, shape.size)
         self.shape = shape
         self._programs: dict[str, Program] = {}
+        self._taken = 0
         self._diameter: float | None = None
         self._plain, self._nearest_violation = is_plain(of), measures_by_projection(of)
         self._own_errors = {name for name in _ERRORS if not (_keeps(of, ConvexSet, name) or _keeps(of, Penalty, name))}
@@ -36,7 +41,7 @@ class CompiledForm(FlatSet):
     def _run(self, key: str, *arrays: np.ndarray) -> PyTree:
         if key not in self._programs:
             name = f"the {_NAMES.get(key, key.replace('_', ' '))} of {type(self.of).__name__}"
-            self._programs[key] = Program(_FUNCTIONS[key], name, (self.of, self.shape))
+            self._programs[key] = Program(_FUNCTIONS[key], name, (self.of, self.shape), self._taken)
         return self._programs[key](*arrays)
 
     def project(self, v: np.ndarray) -> np.ndarray:
@@ -98,12 +103,19 @@ class CompiledForm(FlatSet):
 
 
 class CustomForm(CompiledForm):
-    """Custom: what its functions give is held against other points that they gave.
+    """Custom, or a class of the user's own: what its functions give is held against other points that they gave.
 
         <v - p, z - p> <= 0 for p = project(v), and <d, s> <= <d, z> for s = lmo(d), for every z of the set
+        project((p + z) / 2) = (p + z) / 2: a set is convex
 
     Where that fails by more than the tolerance stated, the error is what it fails by.
     """
+
+    def __init__(self, of: ConvexSet, shape: Shape):
+        super().__init__(of, shape)
+        if isinstance(of, Custom):
+            self._taken = outside(of.projection, of.minimiser, of.extent, of.distance)
+        self.estimates = self.estimates | (self.capabilities & {"project", "lmo"})
 
     @cached_property
     def _others(self) -> list[np.ndarray]:
@@ -118,7 +130,13 @@ class CustomForm(CompiledForm):
             if (apart := length(z - p)) > 0:
                 rise = float(away.dot(z - p)) / apart
                 stated = max(stated, rise if rise > stated * (1 + length(away) / apart) else 0.0)
+                middle = (p + z) / p.dtype.type(2)
+                off = length(self.project(middle) - middle)
+                stated = max(stated, off if off > 2 * super().project_error(middle, middle) else 0.0)
         return stated
+
+    def prox_error(self, v: np.ndarray, p: np.ndarray, step: Number) -> float:
+        return self.project_error(v, p) if self._plain else super().prox_error(v, p, step)
 
     def lmo_error(self, d: np.ndarray, s: np.ndarray) -> float:
         return max([super().lmo_error(d, s), *(float(d.dot(s - z)) for z in self._others)])
@@ -133,6 +151,40 @@ class PenaltyForm(FlatSet):
         self.violation, self.diameter = domain.violation, domain.diameter
         self.prox, self.penalty, self.best_response = own.prox, own.penalty, own.best_response
         self.project_error, self.lmo_error, self.prox_error = domain.project_error, domain.lmo_error, own.prox_error
+
+
+class CustomPenaltyForm(PenaltyForm):
+    """Prox, or a penalty of the user's own: its prox is held against other points of the domain.
+
+        h(z) + |z - v|^2 / (2 step) >= h(p) + |p - v|^2 / (2 step) for p = prox(v, step)
+
+        h((z + p) / 2) <= (h(z) + h(p)) / 2
+
+    Where z has less, by e, p is said to be off by sqrt(2 step e): by no more, if z has least of all. Likewise where h
+    is not convex.
+    """
+
+    def __init__(self, of: Penalty, domain: FlatSet, own: FlatSet):
+        super().__init__(of, domain, own)
+        self.stated, self.prox_error = own.prox_error, self._prox_error
+
+    def _prox_error(self, v: np.ndarray, p: np.ndarray, step: Number) -> float:
+        total = lambda u: self.penalty(u) + length(u - v) ** 2 / (2 * float(step))
+        rounding = 64 * float(np.finfo(v.dtype).eps) * (abs(self.penalty(p)) + total(p))
+        excess = [0.0]
+        rng = np.random.default_rng(0)
+        units = np.eye(min(WAYS, self.size), self.size)[:, rng.permutation(self.size)]
+        for way in (*rng.normal(size=(WAYS, self.size)), *units, *-units):  # at a kink only a few ways lead down
+            away = self.project(p + (10 * (1 + length(p)) * way).astype(v.dtype)) - p
+            excess += [total(p) - total(p + v.dtype.type(share) * away) - rounding for share in SHARES]
+            ends = 0.5 * (self.penalty(p) + self.penalty(p + away))
+            excess.append(
+                self.penalty(p + away / v.dtype.type(2))
+                - ends
+                - rounding
+                - 64 * float(np.finfo(v.dtype).eps) * abs(ends)
+            )
+        return max(self.stated(v, p, step), math.sqrt(2 * float(step) * float(np.nanmax(excess))))
 
 
 class SquaredForm(PenaltyForm):

@@ -57,12 +57,12 @@ class Model(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step d for which the model promises a decrease, with y there; count: Newton steps that it took to find it."""
+    """A step d for which the model promises a decrease, with y there; rounds: Newton steps that it took to find it."""
 
     d: Vector
     decrease: float
     y: Vector
-    count: int
+    rounds: int
 
 
 def derivative_times(face: Face, rows: Vector) -> Vector:
@@ -81,9 +81,9 @@ def minimised(model: Model, space: Space, x: Vector, radius: float) -> Step:
     the d is one from which no step leads further down.
     """
     d, spot = np.zeros_like(x), model.at(np.zeros_like(x))
-    first, count = spot.value, 0
-    while count < const.MODEL_STEPS:
-        count += 1
+    first, rounds = spot.value, 0
+    while rounds < const.MODEL_STEPS:
+        rounds += 1
         H = model.hessian(spot)
         tau = 1 / max(float(np.abs(H).sum(axis=0).max()), const.TINIEST)
         face = space.face(x + d - tau * spot.gradient)
@@ -93,7 +93,7 @@ def minimised(model: Model, space: Space, x: Vector, radius: float) -> Step:
         if not slope < 0:
             p = _within(d, face.point - x - d, radius)
             slope = float(spot.gradient @ p)
-        if not slope < 0 or (count > 1 and -slope <= const.MODEL_ENOUGH * (first - spot.value)):
+        if not slope < 0 or (rounds > 1 and -slope <= const.MODEL_ENOUGH * (first - spot.value)):
             break
         length, new = _searched(model, d, spot, p, slope)
         if new is None:
@@ -101,7 +101,7 @@ def minimised(model: Model, space: Space, x: Vector, radius: float) -> Step:
         d, before, spot = d + length * p, spot, new
         if length == 1 and norm(E @ spot.gradient) <= const.MODEL_FLAT * norm(E @ before.gradient):
             break
-    return Step(d, first - spot.value, spot.y, count)
+    return Step(d, first - spot.value, spot.y, rounds)
 
 
 def _within(d: Vector, p: Vector, radius: float) -> Vector:
@@ -192,11 +192,12 @@ def _in_face(H: Vector, E: Vector, bent: Vector | None, right: Vector, radius: f
     sizes, directions = np.linalg.eigh(M)
     sizes = np.maximum(np.abs(sizes), const.MODEL_ROUNDING * np.abs(sizes).max() + const.TINIEST)
     parts, shift = directions.T @ right, 0.0
+    t = parts / sizes
     for _ in range(const.MODEL_SHIFTS):
-        t = parts / (sizes + shift)
         length = norm(t)
         if length <= const.MODEL_LONGER * radius:
             break
         # Newton's method for 1 / |t| = 1 / radius, nearly linear in the shift
         shift += (length - radius) / radius * length**2 / float(t @ (t / (sizes + shift)))
+        t = parts / (sizes + shift)
     return E @ (directions @ t)

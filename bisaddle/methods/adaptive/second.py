@@ -123,8 +123,8 @@ def _foreseen(search: "Search") -> tuple[Model, Step]:
         second.floor = centre.mu
         centre.mu *= const.MU_FACTOR
         _recentre(search)
-    lowered = False
-    for number in range(const.SECOND_CENTRES):
+    lowered, number = False, 0
+    while True:
         inner = search.here.inner
         model = Model(y_set, inner.upper, second.f_x_x, second.f_x_y, inner.y, centre.y0, centre.mu)
         step = minimised(model, search.space, search.here.x, second.radius)
@@ -132,22 +132,22 @@ def _foreseen(search: "Search") -> tuple[Model, Step]:
         lag = centre.mu * float(away @ away)
         # where rounding decides whether x has followed, y must not run ahead of it
         lost = step.decrease <= rounding * norm(inner.y)
-        if lag == 0 or number == (1 if lost else const.SECOND_CENTRES - 1):
-            break
+        if lag == 0 or number >= (1 if lost else const.SECOND_CENTRES - 1):
+            return model, step
         if not lost and 2 * step.decrease > const.STATIONARY * lag:
-            break
+            return model, step
+        number += 1
         centre.y0 = inner.y
         lower = centre.mu / const.SECOND_MU
         enough = const.TARGET_SHARE * search.aim.target
         # an error of f_y moves y by 1 / mu of it, and the gradient in x by f_x_y times that
         errs = min(norm(second.f_x_y.ravel()) / enough, const.SECOND_LEAST / y_set.diameter()) * rounding
         least = max(second.floor, enough / y_set.diameter(), errs)
-        if second.good and not lowered and step.count <= const.SECOND_EASY and lower > least:
+        if second.good and not lowered and step.rounds <= const.SECOND_EASY and lower > least:
             centre.mu, lowered = lower, True
         else:
             second.floor *= const.SECOND_FORGOTTEN
         _recentre(search)
-    return model, step
 
 
 def _less_rounded(search: "Search") -> None:
