@@ -51,8 +51,8 @@ class Account:
         programs.clear()
         account = self
 
-        def make(program: programs.Program, arrays: tuple, shapes: tuple) -> Callable:
-            compiled = account.make(program, arrays, shapes)
+        def make(self: programs.Program, arrays: tuple, shapes: tuple) -> Callable:
+            compiled = account.make(self, arrays, shapes)
             sizes = compiled.memory_analysis()
             work = sizes.output_size_in_bytes + sizes.temp_size_in_bytes
             return lambda leaves, *arrays: account._run(compiled, work, leaves, arrays)
