@@ -2,9 +2,10 @@
 
     python benchmarks/memory.py [--size 1000000] [--rows 400000] [--only theta]
 
-For a large x, by how much the process grows at its highest (Linux only): NumPy, JAX's arrays and XLA's work space. For
-theta what NumPy holds (tracemalloc) and what XLA's buffer assignment says. What is there before the solve (the problem,
-the start) counts only where the line says so.
+Of a large x or theta, what is held at the worst moment: by NumPy, by JAX's arrays, and by the program that runs, its
+work space included, as XLA's buffer assignment has it. On a busy machine JAX may give an array back late, which then
+counts once more. Also by how much the process grows at its highest (Linux only). What is there before the solve (the
+problem, the start) counts only where the line says so.
 """
 
 import argparse
@@ -13,7 +14,9 @@ import gc
 import os
 import time
 import tracemalloc
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ import numpy as np
 import bisaddle as bs
 from bisaddle import programs
 from bisaddle.apps import multitask
+from bisaddle.trees import ALIGNED
 
 jax.config.update("jax_enable_x64", True)
 
@@ -35,23 +39,88 @@ def live() -> int:
     return sum(array.nbytes for array in jax.live_arrays())
 
 
-def x_copies(problem: bs.Problem, start: bs.Point, steps: int = 15) -> tuple[float, float]:
-    """By how many copies of x the process grows at its highest, in a solve of so many steps and in certify."""
-    x = np.asarray(start.x)
-    solve = lambda: bs.solve(problem, start, tol=1e-12, max_steps=steps, progress=False)
-    found = solve().point
-    point = bs.Point(*(None if part is None else np.asarray(part) for part in (found.x, found.theta, found.y)))
-    bs.certify(problem, point)  # all is compiled
-    del found
+class Account:
+    """The most bytes that are held at any moment of a call: with Account() as account: account.of(call).
 
-    def grown(call: Callable[[], Any]) -> float:
+    NumPy's by tracemalloc; JAX's arrays from when a program gives them until they are freed; and while a program runs
+    its answers, its work space and those arguments that it copies, because they do not begin where XLA wants them to.
+    """
+
+    def __enter__(self) -> "Account":
+        self.make, self.arrays, self.most, self.base, self.number = programs.Program._program, 0, 0, 0, 0
+        programs.clear()
+        account = self
+
+        def make(self: programs.Program, arrays: tuple, shapes: tuple) -> Callable:
+            compiled = account.make(self, arrays, shapes)
+            sizes = compiled.memory_analysis()
+            work = sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+            return lambda leaves, *arrays: account._run(compiled, work, leaves, arrays)
+
+        programs.Program._program = make
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        programs.Program._program = self.make
+        programs.clear()
+
+    def of(self, call: Callable[[], Any]) -> int:
+        call()  # all is compiled
         gc.collect()
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
-        before = _status("VmRSS")
-        call()
-        return (_status("VmHWM") - before) * 2**20 / x.nbytes
+        self.number, self.arrays, self.most = self.number + 1, 0, 0
+        tracemalloc.start()
+        self.base = tracemalloc.get_traced_memory()[0]
+        try:
+            call()
+            self._look()
+        finally:
+            tracemalloc.stop()
+        return self.most
 
-    return grown(solve), grown(lambda: bs.certify(problem, point))
+    def _run(self, compiled: Any, work: int, leaves: list, arrays: tuple) -> Any:
+        self._look()
+        copied = sum(a.nbytes for a in arrays if isinstance(a, np.ndarray) and a.ctypes.data % ALIGNED)
+        self.most = max(self.most, self._held(0) + work + copied)
+        found = compiled(leaves, *arrays)
+        for leaf in jax.tree.leaves(found):
+            self.arrays += leaf.nbytes
+            weakref.finalize(leaf, self._freed, leaf.nbytes, self.number)
+        return found
+
+    def _freed(self, size: int, number: int) -> None:
+        if number == self.number:  # of this call
+            self._look()
+            self.arrays -= size
+
+    def _look(self) -> None:
+        """At the most since the last look, between which JAX's arrays were the same."""
+        self.most = max(self.most, self._held(1))
+        if tracemalloc.is_tracing():
+            tracemalloc.reset_peak()
+
+    def _held(self, which: int) -> int:
+        return tracemalloc.get_traced_memory()[which] - self.base + self.arrays
+
+
+def copies(problem: bs.Problem, start: bs.Point, size: int, **options: Any) -> tuple[bs.Result, float, float]:
+    """A result, and how many copies of so many bytes a solve and certify hold at the most, by an Account."""
+    solve = lambda: bs.solve(problem, start, progress=False, **options)
+    with Account() as account:
+        result = solve()
+        end = result.point
+        point = bs.Point(*(None if part is None else np.asarray(part) for part in (end.x, end.theta, end.y)))
+        return result, account.of(solve) / size, account.of(lambda: bs.certify(problem, point)) / size
+
+
+def grown(problem: bs.Problem, start: bs.Point, size: int, **options: Any) -> float:
+    """By how many copies of so many bytes the process grows at its highest in a solve."""
+    solve = lambda: bs.solve(problem, start, progress=False, **options)
+    solve()  # all is compiled
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+    before = _status("VmRSS")
+    solve()
+    return (_status("VmHWM") - before) * 2**20 / size
 
 
 def x_alone(size: int) -> tuple[bs.Problem, bs.Point]:
@@ -108,43 +177,6 @@ def softmax_head(classes: int, rows: int = 200) -> tuple[bs.Problem, bs.Point]:
     return problem, bs.Point(x=np.array([-4.0]), theta=np.zeros((classes, classes)), y=np.full(2, 0.5))
 
 
-def theta_copies(classes: int) -> None:
-    """Programs by XLA's buffer assignment (arguments, results and work space), NumPy's peak, and the process."""
-    problem, start = softmax_head(classes)
-    size = 8 * classes**2
-    compile_one, largest = programs._compiled, {}
-
-    def noted(lowered, leaves, effort=None):
-        found = compile_one(lowered, leaves, effort)
-        sizes = found.memory_analysis()
-        data = sum(leaf.nbytes for leaf in jax.tree.leaves(problem.data))
-        work = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
-        largest[len(largest)] = (work - data) / size
-        return found
-
-    programs._compiled = noted
-    result = bs.solve(problem, start, tol=1e-3, progress=False)
-    steps, gap = int(np.max(result.trace.k)), f"{result.gap:.1e} + {result.certificate.error_bound:.0e}"
-    print(f"theta of {classes**2} entries, a softmax head: {result.status.name}, gap {gap}, {steps} steps")
-    print(
-        f"  programs: at most {max(largest.values()):.1f} copies of theta beside the data, by XLA's buffer assignment"
-    )
-    for name, call in (
-        ("solve", lambda: bs.solve(problem, start, tol=1e-3, progress=False)),
-        ("certify", lambda: bs.certify(problem, result.point)),
-    ):
-        gc.collect()
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        clock = time.process_time()
-        call()
-        seconds, peak = time.process_time() - clock, (tracemalloc.get_traced_memory()[1] - before) / size
-        tracemalloc.stop()
-        print(
-            f"  {name}: {peak:.1f} copies at the peak in NumPy, {seconds:.1f} s of CPU when all is compiled", flush=True
-        )
-
-
 def data_copies(rows: int, width: int = 50) -> tuple[float, float, float]:
     """(JAX arrays alive, high-water mark above what was there, size of the data), of a whole warm solve; in MB."""
     problem, start = multitask.regression(multitask.synthetic(rows, width), form="rows")
@@ -171,24 +203,37 @@ def _status(name: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
 
+def told(name: str, problem: bs.Problem, start: bs.Point, entries: int, **options: Any) -> None:
+    clock = time.process_time()
+    result, solve, certify = copies(problem, start, 8 * entries, **options)
+    seconds, process = time.process_time() - clock, grown(problem, start, 8 * entries, **options)
+    gap = f"{result.gap:.1e} + {result.certificate.error_bound:.0e}"
+    print(
+        f"{entries} entries of {name}: {result.status.name} after {result.steps} steps, gap {gap}, {seconds:.0f} CPU s"
+    )
+    print(f"  {solve:.1f} copies in a solve, {certify:.1f} in certify; the process grows by {process:.1f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", type=int, default=1_000_000, help="entries of a large x")
+    parser.add_argument("--steps", type=int, default=60, help="of a large x at most")
     parser.add_argument("--rows", type=int, default=400_000, help="rows of large data")
     parser.add_argument("--only", choices=("theta", "x"), help="nothing but a large theta, or x")
     options = parser.parse_args()
-    if options.only != "x":
-        theta_copies(round(options.size**0.5))
-    if options.only == "theta":
-        return
     mallopt = ctypes.CDLL("libc.so.6").mallopt
     mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: what is freed is given back at once, so that what is resident is in use
-    kinds = ("x alone", lambda: x_alone(options.size)), ("minimax", lambda: large_x(options.size, False))
-    for kind, make in (*kinds, ("with a lower level", lambda: large_x(options.size, True))):
-        solve, certify = x_copies(*make())
-        print(
-            f"x of {options.size} entries, {kind}: {solve:.1f} copies in a solve, {certify:.1f} in certify", flush=True
-        )
+    if options.only != "x":
+        told("theta, a softmax head", *softmax_head(round(options.size**0.5)), options.size, tol=1e-3)
+    if options.only == "theta":
+        return
+    kinds = {"x alone": x_alone, "minimax": lambda size: large_x(size, False)}
+    kinds["with a lower level"] = lambda size: large_x(size, True)
+    for kind, make in kinds.items():
+        problem, start = make(options.size)
+        for x_set in (problem.x_set, bs.sets.L2Ball(0.3 * options.size**0.5)):
+            given = replace(problem, x_set=x_set)
+            told(f"x, {kind}, {type(x_set).__name__}", given, start, options.size, max_steps=options.steps)
     if options.only:
         return
     alive, more, size = data_copies(options.rows)

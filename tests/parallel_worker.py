@@ -167,7 +167,9 @@ def own_in_order(cases: list[list[str]]) -> dict[str, Any]:
 def ridge_of_tasks(kind: str, tasks: int):
     """Ridge regression of tasks, and how much of it is good for the worst one.
 
-    kind: of g, "sum" or "mean" over tasks; or "pairs", in which tasks 0 and 1, 2 and 3, ... touch where x is not 0.
+    kind: of g, "sum" or "mean" over tasks; "weighted", a mean by weights that are as large for every two tasks as for
+    the last of an odd number, and "uneven", by others; or "pairs", in which tasks 0 and 1, 2 and 3, ... touch where x
+    is not 0.
     """
     import jax.numpy as jnp
 
@@ -175,6 +177,8 @@ def ridge_of_tasks(kind: str, tasks: int):
 
     rng = np.random.default_rng(1)
     data = {"A": rng.normal(size=(tasks, 9, 3)), "b": rng.normal(size=(tasks, 9))}
+    if kind in ("weighted", "uneven"):
+        data["weight"] = weights_of(kind, tasks)
 
     def losses(theta, data):
         fits = jnp.einsum("tnd,td->tn", data["A"], theta["slope"]) + theta["level"][:, None] - data["b"]
@@ -186,6 +190,8 @@ def ridge_of_tasks(kind: str, tasks: int):
         if kind == "pairs":
             pairs = theta["level"].reshape(-1, 2)
             return jnp.sum(each) + jnp.sum(x["common"] ** 2) * jnp.sum((pairs[:, 0] - pairs[:, 1]) ** 2)
+        if "weight" in data:
+            return data["weight"] @ each / jnp.sum(data["weight"])
         return jnp.mean(each) if kind == "mean" else jnp.sum(each)
 
     return bs.Problem(
@@ -199,6 +205,27 @@ def ridge_of_tasks(kind: str, tasks: int):
         {"slope": jnp.zeros((tasks, 3)), "level": jnp.zeros(tasks)},
         jnp.full(tasks, 1 / tasks),
     )
+
+
+def weights_of(kind: str, tasks: int) -> np.ndarray:
+    share = np.linspace(0.2, 0.8, tasks // 2) if kind == "weighted" else np.linspace(0.5, 3.0, tasks // 2)
+    return np.r_[np.stack([share, 1 - share if kind == "weighted" else share], axis=1).ravel(), 1.0][:tasks]
+
+
+def ridge_in_numpy(kind: str, tasks: int, data, x) -> tuple[np.ndarray, np.ndarray]:
+    """g_theta_theta, and rows g_theta_x e, of ridge_of_tasks at slope = 1, level = 1, task by task."""
+    common, own = x[:3], x[3:]
+    weights = {"sum": np.ones(tasks), "mean": np.full(tasks, 1 / tasks)}.get(kind)
+    if weights is None:
+        weights = weights_of(kind, tasks) / np.sum(weights_of(kind, tasks))
+    H, C = np.zeros((4 * tasks, 4 * tasks)), np.zeros((4 * tasks, 3 + tasks))
+    for t in range(tasks):
+        slope, ridge = [tasks + 3 * t + j for j in range(3)], 2 * np.exp(own[t])
+        rows = np.column_stack([np.ones(9), data["A"][t]])
+        H[np.ix_([t, *slope], [t, *slope])] = weights[t] * (2 / 9 * rows.T @ rows + ridge * np.eye(4))
+        C[slope, [0, 1, 2]] = -weights[t] * ridge
+        C[[t, *slope], 3 + t] = weights[t] * ridge * np.r_[1.0, 1 - common]
+    return H, C
 
 
 def solved_apart() -> dict[str, Any]:
@@ -217,6 +244,9 @@ def solved_apart() -> dict[str, Any]:
         ("sum", 6, None),
         ("sum", 6, True),
         *few,
+        ("weighted", 7, None),
+        ("weighted", 7, True),
+        ("uneven", 7, None),
     ):
         problem, start = ridge_of_tasks(kind, tasks)
         placed, begin = bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"), separable=separable)
@@ -225,6 +255,12 @@ def solved_apart() -> dict[str, Any]:
         x, theta, right, first, v = x + 0.1, *(rng.normal(size=theta.size) for _ in range(4))
         H, C = one.columns(x, theta)
         g, errors = one.lower_gradient(x, theta), []
+        if kind != "pairs":
+            ones = np.ones_like(theta)
+            in_numpy = ridge_in_numpy(kind, tasks, problem.data, x)
+            solved = many.solve(x, ones, right, 1e-10, cross=True)
+            errors += [solved.w - np.linalg.solve(in_numpy[0], right), solved.cross - solved.w @ in_numpy[1]]
+            errors += [a - b for a, b in zip(many.columns(x, ones), in_numpy, strict=True)]
         for begun in (None, first):
             solved = many.solve(x, theta, right, 1e-10, start=begun, cross=True)
             errors += [

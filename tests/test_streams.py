@@ -80,6 +80,16 @@ def test_kernels_are_those_of_all_rows(chunks):
     assert mine.solve(x, theta, v, 1e-11).products == theirs.solve(x, theta, v, 1e-11).products
 
 
+def test_a_large_x_sees_all_chunks(monkeypatch):
+    monkeypatch.setattr("bisaddle.oracle.kernels.LARGE", 1)  # as if it were
+    mine = kernels_of(Chunks(ARRAYS, 60))
+    monkeypatch.undo()
+    assert mine.wide
+    x, theta, y = np.full(D, 0.1), np.full(D, 0.2), np.array([0.3, 0.7])
+    for a, b in zip(mine.upper(x, theta, y), Kernels(WHOLE, START).upper(x, theta, y), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+
+
 def test_a_solve_meets_a_lower_level_that_is_not_convex():
     chunks = Chunks({"rows": ROWS, "labels": LABELS}, 60)
     beside = chunks.beside({"ridge": np.asarray(-3.0)})
