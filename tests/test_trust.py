@@ -243,6 +243,12 @@ def test_rounding_is_seen_in_what_bends(name, spacing):
         assert found.f_x >= float(jnp.linalg.norm(slope - slope_off)) / 3 and found.value >= abs(value - value_off) / 3
 
 
+@pytest.mark.parametrize("pace", [300.0, 700.0, 3000.0])
+def test_exponentials_that_grow_by_orders_of_magnitude_are_no_rounding(pace):
+    found = estimated(lambda x: 1e-4 * jnp.sum(jnp.exp(pace * x)), np.array([9.0, -6.0]) / pace)
+    assert found.f_x <= 1e-9 and found.value <= 1e-11
+
+
 @pytest.mark.parametrize("slack", [0.005, 0.01, 0.02, 0.03])
 def test_derivatives_beyond_a_pole_are_no_rounding(slack):
     """A long move leads beyond a pole of the logarithms, where their derivatives are numbers all the same."""

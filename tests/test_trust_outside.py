@@ -50,19 +50,21 @@ def test_stairs_in_g_are_not_certified():
     """theta*(x) follows x in steps, and the slope of every step is 0."""
     upper, lower = (
         lambda theta: jnp.sum((theta - 0.5) ** 2),
-        lambda x, theta: 0.5 * jnp.sum((theta - jnp.round(x, 4)) ** 2),
+        lambda x, theta: 0.5 * jnp.sum((theta - jnp.round(x, 2)) ** 2),
     )
     certificate = bs.certify(bs.Problem(upper, lower, BOX, None), bs.Point(HERE, HERE))
     assert certificate.gap == 0 and not certificate.within(1e3) and "<g_theta, w>" in certificate.mismatch
 
 
-def test_wide_steps_and_smooth_ones_are_not_doubted():
-    """A step further away than any move, and one that only looks like a jump from afar."""
-    for function in (
-        lambda x: jnp.sum(x**2) + jnp.round(x[0]),
-        lambda x: jnp.sum(x**2) + jnp.tanh(1e3 * (x[0] - 0.02)),
-    ):
-        assert bs.certify(bs.Problem(function, None, BOX, None), bs.Point(np.zeros(2))).mismatch == ""
+@pytest.mark.parametrize("noise", [None, 1e-13], ids=["noise estimated", "noise given"])
+def test_wide_steps_and_smooth_ones_are_not_doubted(noise):
+    """A step further away than any move, and ones that only look like jumps from afar, on whichever side they are."""
+    steps = lambda x, away: jnp.tanh(1e4 * (x[0] - away)) + jnp.tanh(1e4 * (x[0] + away))
+    smooth = lambda x, data: jnp.sum(x**2) + steps(x, data)
+    wide = lambda x, data: jnp.sum(x**2) + jnp.round(x[0])
+    for function, away in ((wide, 0.0), *((smooth, away) for away in np.linspace(0.01, 0.04, 9))):
+        problem = bs.Problem(function, None, BOX, None, np.array(away), noise=noise)
+        assert bs.certify(problem, bs.Point(np.zeros(2))).mismatch == ""
 
 
 def test_the_drift_of_values_from_their_slopes():
@@ -192,6 +194,9 @@ def _helper(x):
     return jnp.sum(x**2)
 
 
+HELPERS = {0.5: lambda x: jnp.sum((x - 0.5) ** 2), -0.25: lambda x: jnp.sum((x + 0.25) ** 2)}
+
+
 def _with_helper(x):
     return _helper(x)
 
@@ -205,7 +210,7 @@ def _problem_and_change(kind):
     array, held, nested, named = np.zeros(2), Held(), [{"value": 0.0}], types.SimpleNamespace(value=0.0)
 
     def redefine(value):
-        globals()["_helper"] = lambda x: jnp.sum((x - 0.5) ** 2) if value > 0 else jnp.sum((x + 0.25) ** 2)
+        globals()["_helper"] = HELPERS[value]
 
     inner = lambda x: jnp.sum((x - array) ** 2)
     function, change = {

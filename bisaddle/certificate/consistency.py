@@ -5,7 +5,6 @@ import numpy as np
 from bisaddle.certificate.noise import (
     LONG,
     ORDERS,
-    SAFETY,
     SHORT,
     Line,
     Noise,
@@ -89,8 +88,6 @@ def _upper_drifts(solved: Implicit, line: Line, noise: float, at: Packed, size: 
     if kernels.heavy:  # a pass over much data for each point: few of them
         rows = np.array([_row(kernels, moved(at, i * LONG, line.direction), line.direction) for i in range(FEW)])
         values, slopes, lengths, moves = *rows.T[:, None], (LONG,)
-    else:  # a step that is smooth from close by is none from afar
-        noise = max(noise, SAFETY * float(jitter(line.upper[..., :1], ORDERS, moves, kernels.eps)[0]))
     defined = np.isfinite(values) & np.isfinite(lengths)
     largest = float(np.max(np.abs(values), initial=0.0, where=defined))
     # of terms that cancel, as large as the gradients along the way tell
@@ -210,15 +207,17 @@ def drift(values: Vector, slopes: Vector, step: float, doubt: float) -> tuple[fl
     """(mean steepness of values at distance `step`, that of their slopes) if these differ; doubt: of a value.
 
     The slopes are added up by trapezoids. Where a function bends one way between two points, that is off by half of
-    what its slope changes by between them, at most; all of it is allowed for.
+    what its slope changes by between them, at most; all of it is allowed for, and so is the interval that is off most:
+    there may be one step, as steep as it likes, that is smooth from close by.
     """
     count = int(np.argmin(np.append(np.isfinite(values) & np.isfinite(slopes), False)))  # where it is defined
     if count < 3:
         return None
     values, slopes, way = values[:count], slopes[:count], step * (count - 1)
-    seen, said = float(values[-1] - values[0]), step * float(np.sum(slopes[1:] + slopes[:-1])) / 2
-    bend = step * float(np.sum(np.abs(np.diff(slopes))))
-    return (seen / way, said / way) if abs(seen - said) > bend + 2 * doubt else None
+    seen, said = np.diff(values), step * (slopes[1:] + slopes[:-1]) / 2
+    bend, off = step * float(np.sum(np.abs(np.diff(slopes)))), seen - said
+    left = float(np.sum(off) - off[np.argmax(np.abs(off))])
+    return (float(np.sum(seen)) / way, float(np.sum(said)) / way) if abs(left) > bend + 2 * doubt else None
 
 
 def _words(function: str, derivatives: str, seen: float, said: float, why: str = KINK) -> str:
