@@ -103,6 +103,7 @@ WALKS = {
             "methods/adaptive/parts.py",
             "methods/adaptive/first.py",
             "methods/adaptive/second.py",
+            "methods/adaptive/wide.py",
             "methods/adaptive/recall.py",
             "methods/adaptive/inverse.py",
             "oracle/spectra.py",

@@ -137,7 +137,7 @@ class Search:
         # what a step promises says little, in a network, of how far the minimum is
         self.centre = Centre(y, first.mu, by_gap=self.kernels.has_hidden_layer)
         self.descent = Descent(pairs=pairs, scale=max(first.range, abs(inner.upper.value)))
-        if not (second.suits(self) and second.begin(self, reach(first.range, norm(Gx) or 1.0, x))):
+        if not (second.suits(self) and second.begin(self, const.FIRST_TAU * reach(first.range, norm(Gx) or 1.0, x))):
             self._evaluate_centre()
         slope = norm(self.here.Gz) or norm(self.here.Gx) or 1.0  # a start at 0 is an atom without a gradient
         length = reach(first.range, slope, x)

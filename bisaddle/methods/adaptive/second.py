@@ -52,7 +52,7 @@ def suits(search: "Search") -> bool:
 
 
 def begin(search: "Search", length: float) -> bool:
-    """Second derivatives at the start; False if f has none. length: over which f changes, as known at the start."""
+    """Second derivatives at the start; False if f has none. length: how far the model is trusted at first."""
     here, centre = search.here, search.centre
     y = _set_of(search).project(centre.y0 + here.inner.upper.f_y / centre.mu)
     try:
