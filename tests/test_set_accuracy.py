@@ -284,7 +284,7 @@ def test_what_contains_an_inexact_set_is_inexact():
     assert sets.Product((rough, sets.Simplex())).tolerance == 1e-2
 
 
-def test_a_custom_set_has_the_tolerance_that_the_user_says():
+def test_a_custom_set_has_the_tolerance_that_the_user_says_or_what_is_seen():
     def rough(v):
         return np.float64(1 + 1e-5) * sets.L2Ball(1.0).project(v)
 
@@ -293,8 +293,12 @@ def test_a_custom_set_has_the_tolerance_that_the_user_says():
         custom = sets.Custom(project=rough, lmo=sets.L2Ball(1.0).lmo, tolerance=tolerance)
         form = flat_set(custom, v)
         p = form.project(v)
-        assert np.isclose(form.project_error(v, p), tolerance * 6, rtol=1e-4) and not form.error_is_bound
-        assert (np.linalg.norm(p - v / 5) <= form.project_error(v, p)) == (tolerance == 1e-4)
+        if tolerance == 1e-4:
+            assert np.isclose(form.project_error(v, p), tolerance * 6, rtol=1e-4)
+            assert np.linalg.norm(p - v / 5) <= form.project_error(v, p)
+        else:  # it moves points between those that it gave, by 1e-5 of their size
+            assert np.isclose(form.project_error(v, p), 1e-5, rtol=0.1)
+        assert not form.error_is_bound
         assert np.isclose(form.lmo_error(v, form.lmo(v)), tolerance * 5 * 2)
     for wrong in (-1.0, 1.0, "small", np.nan):
         with pytest.raises(ValueError, match="Custom tolerance must be a number with 0 <= tolerance < 1"):

@@ -9,6 +9,9 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.certificate.consistency import drift
+from bisaddle.certificate.noise import along_a_line
+from bisaddle.oracle.implicit import Implicit
+from bisaddle.oracle.kernels import Kernels
 from bisaddle.sets.flat import flat_set
 
 BOX = bs.sets.Box(-1.0, 1.0)
@@ -254,3 +257,20 @@ def test_a_key_of_jax_random_in_the_data_is_named():
     problem = bs.Problem(lambda x, data: jnp.sum(x**2), None, BOX, None, {"seed": jax.random.key(0)})
     with pytest.raises(ValueError, match=r"data\['seed'\] must hold numbers, given a key of jax.random"):
         bs.solve(problem, bs.Point(np.zeros(2)), **LIMITS)
+
+
+def test_x_and_y_of_one_shape_go_different_ways():
+    """Along one way for both, f would cancel to nothing but rounding, and errors of f_x and f_y as well."""
+    ball = bs.sets.L2Ball(1.0)
+    problem = bs.Problem(lambda x, theta, y, data: jnp.sum(x * y) - jnp.sum(y**2), None, ball, ball)
+    kernels = Kernels(problem, point := bs.Point(x=np.full(2, 1e-21), y=np.full(2, 2e-21)))
+    assert bs.certify(problem, point).mismatch == ""
+    x, theta, y = kernels.flat(point)
+    ways = along_a_line(Implicit(kernels, x, theta, y)).direction
+    assert np.linalg.norm(ways[:2] - ways[2:]) > 0.1
+
+
+def test_terms_that_cancel_along_the_whole_line_are_no_jumps():
+    ball = bs.sets.L2Ball(1.0)
+    cancels = bs.Problem(lambda x, theta, y, data: jnp.sum((x + y) ** 2 - x**2 - 2 * x * y - y**2), None, ball, ball)
+    assert bs.certify(cancels, bs.Point(x=np.full(2, 1e-21), y=np.full(2, 2e-21))).mismatch == ""

@@ -6,6 +6,7 @@ from bisaddle.certificate.noise import (
     LONG,
     ORDERS,
     SHORT,
+    UNITS,
     Line,
     Noise,
     Packed,
@@ -58,9 +59,7 @@ def _upper_differs(solved: Implicit, line: Line, noise: Noise, stated: float) ->
     move = line.moves[which]
     there = size_of(line.direction)
     # each point would be another reading of all files
-    drifts, steepest, largest = (
-        ("", 0.0, 0.0) if kernels.streamed else _upper_drifts(solved, line, noise.value, at, size)
-    )
+    drifts, largest = ("", 0.0) if kernels.streamed else _upper_drifts(solved, line, noise.value, at, size)
     back = _turned_back(solved, line.direction, 2 * move)
     sizes = [norm(part.astype(np.float64, copy=False)) for part in (here.f_theta, here.f_y)]
     length = float(np.linalg.norm([solved.f_x_size, *sizes]))
@@ -76,27 +75,25 @@ def _upper_differs(solved: Implicit, line: Line, noise: Noise, stated: float) ->
         slope_doubt = far * (noise.f_x + noise.f_theta + noise.f_y + slack * length)
         if off := difference(seen, said, move, doubt, slope_doubt):
             return _words("f", "f_x, f_theta, f_y", *off)
-    return drifts or (
-        "" if kernels.heavy or kernels.streamed else _jumpy(line, largest + size * steepest, kernels.eps, stated)
-    )
+    return drifts or ("" if kernels.heavy or kernels.streamed else _jumpy(line, largest, kernels.eps, stated))
 
 
-def _upper_drifts(solved: Implicit, line: Line, noise: float, at: Packed, size: float) -> tuple[str, float, float]:
-    """What speaks against f along the long moves, and the largest gradient and value met there."""
+def _upper_drifts(solved: Implicit, line: Line, noise: float, at: Packed, size: float) -> tuple[str, float]:
+    """What speaks against f along the long moves, and how large f is there, or terms of it that cancel."""
     kernels, values, slopes = solved.kernels, line.upper[..., 0], line.slopes
     lengths, moves = np.linalg.norm(line.upper[..., 1:], axis=-1), line.moves
     if kernels.heavy:  # a pass over much data for each point: few of them
         rows = np.array([_row(kernels, moved(at, i * LONG, line.direction), line.direction) for i in range(FEW)])
         values, slopes, lengths, moves = *rows.T[:, None], (LONG,)
     defined = np.isfinite(values) & np.isfinite(lengths)
-    largest = float(np.max(np.abs(values), initial=0.0, where=defined))
-    # of terms that cancel, as large as the gradients along the way tell
-    steepest = float(np.max(lengths, initial=0.0, where=defined))
-    doubt = noise + 64 * kernels.eps * (largest + size * steepest)
+    # terms that cancel are as large as the gradients along the way tell, over the point and the way from it
+    way = size + moves[-1] * size_of(line.direction)
+    largest = float(np.max(np.abs(values) + way * lengths, initial=0.0, where=defined))
+    doubt = noise + kernels.eps * (64 * largest + 8)  # where all of f cancels, that is no drift either
     for move, seen, said in zip(moves, values, slopes, strict=True):
         if move >= LONG and (off := drift(seen, said, move, doubt)):
-            return _words("f", "f_x, f_theta, f_y", *off, why=STEPS), steepest, largest
-    return "", steepest, largest
+            return _words("f", "f_x, f_theta, f_y", *off, why=STEPS), largest
+    return "", largest
 
 
 def _row(kernels: Kernels, packed: Packed, direction: Packed) -> tuple[float, float, float]:
@@ -108,10 +105,11 @@ def _row(kernels: Kernels, packed: Packed, direction: Packed) -> tuple[float, fl
 def _jumpy(line: Line, largest: float, eps: float, stated: float) -> str:
     """Whether values along the shortest move jump, beside the largest of all moves; slopes cannot be held against them.
 
-    Half of all digits are left to rounding: where more of them are random, something else is. stated: by the user.
+    Half of all digits are left to rounding: where more of them are random, something else is; and what is less than a
+    thousand units of rounding has slopes below any tol. stated: by the user.
     """
     jumps = float(jitter(line.upper[:1, :, :1], ORDERS, line.moves[:1], eps)[0])
-    if not jumps > max(eps**0.5 * largest, stated):
+    if not jumps > max(eps**0.5 * largest, UNITS * eps, stated):
         return ""
     return (
         f"f jumps by {jumps:.2g} from one point to the next, and has values of {largest:.2g} near by: something random "

@@ -78,7 +78,7 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
     ways = (
         _into(kernels.x_set, x).astype(x.dtype, copy=False),
         _of_length(_length(theta), normal(theta, 4)),
-        np.zeros_like(y) if kernels.y_set is None else _into(kernels.y_set, y).astype(y.dtype, copy=False),
+        np.zeros_like(y) if kernels.y_set is None else _into(kernels.y_set, y, 5).astype(y.dtype, copy=False),
     )
     at, direction = packed_for(kernels, x, theta, y), packed_for(kernels, *ways)
 
@@ -248,14 +248,14 @@ def _differences(orders: tuple[int, ...]) -> tuple[Vector, Vector]:
     return np.concatenate(rows), np.cumsum([0, *map(len, rows)])[:-1]
 
 
-def _into(a_set: FlatSet, v: Vector) -> Vector:
-    """From v into the set, in every coordinate that can move, as long as v or 1."""
+def _into(a_set: FlatSet, v: Vector, first: int = 0) -> Vector:
+    """From v into the set, in every coordinate that can move, as long as v or 1; first: seed, another for each part."""
     if len(a_set.blocks) > 1:
-        return np.concatenate([_into(block, v[place]) for block, place in a_set.blocks])
+        return np.concatenate([_into(block, v[place], first) for block, place in a_set.blocks])
     reach = v.dtype.type(_length(v))
     away = np.zeros_like(v)
     for seed in range(3):  # the mean of three points, one at a time
-        noise = normal(v, seed)
+        noise = normal(v, first + seed)
         if "project" in a_set.capabilities:
             noise *= reach
             noise += v

@@ -58,7 +58,7 @@ GROWTH_ROUNDING = 1 - 1e-6  # of that, which a point that was put back into X ma
 
 # --- second-order steps -----------------------------------------------------------------------------------------------
 SECOND_ENTRIES = 64  # of x at most: as many products for the second derivatives, and systems of that size
-SECOND_MOST = 200  # evaluations, after which other steps go on
+SECOND_MOST = 1000  # evaluations, after which other steps go on
 SECOND_REFUSED = 12  # trials in a row without success, after which other steps go on
 SECOND_SHORTER = 0.25  # radius relative to a step that was refused
 SECOND_LONGER = 3  # radius relative to one that the model foretold well
@@ -66,7 +66,8 @@ SECOND_POOR, SECOND_GOOD = 0.25, 0.7  # decrease relative to the promised one: b
 SECOND_CENTRES = 6  # centres that may be left behind without a step of x
 SECOND_MU = 10  # by which mu falls: the model knows the pieces of f_mu, so that a small mu does not make it harder
 SECOND_EASY = 10  # Newton steps that the model's minimum may take for that
-SECOND_SLOW = 8  # steps of x at one centre that call for a larger mu
+SECOND_SLOW = 8  # steps of x at one centre, not held back by the radius, that call for a larger mu
+SECOND_BORDER = 0.99  # of the radius, from which a step is held back by it
 SECOND_FORGOTTEN = 0.7  # factor, at every centre, on a mu that was too small
 SECOND_LEAST = 1e12  # in units of the rounding in f_y by the diameter of Y, the most that rounding asks of mu
 SECOND_LOST = 3  # steps spoilt by rounding, after which other steps go on

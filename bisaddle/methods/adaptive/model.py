@@ -198,6 +198,7 @@ def _in_face(H: Vector, E: Vector, bent: Vector | None, right: Vector, radius: f
         if length <= const.MODEL_LONGER * radius:
             break
         # Newton's method for 1 / |t| = 1 / radius, nearly linear in the shift
-        shift += (length - radius) / radius * length**2 / float(t @ (t / (sizes + shift)))
+        unit = t / length
+        shift += (length - radius) / radius / float(unit @ (unit / (sizes + shift)))
         t = parts / (sizes + shift)
     return E @ (directions @ t)

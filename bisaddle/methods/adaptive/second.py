@@ -173,13 +173,14 @@ def _accept(search: "Search", step: Step, upper: Upper, ratio: float) -> bool:
     second.f_x_x, second.f_x_y = matrices
     second.good = ratio > const.SECOND_GOOD
     length = norm(step.d)
+    held = length >= const.SECOND_BORDER * second.radius
     if ratio < const.SECOND_POOR:
         second.radius = const.SHORTEN[1] * length
     elif second.good:
         second.radius = max(second.radius, const.SECOND_LONGER * length)
     inner = here.inner._replace(y=step.y, upper=upper)
     search.here = Place(x, x, inner, 0.0, upper.f_x, upper.f_x)
-    age = search.centre.age + 1
+    age = search.centre.age + (not held)  # where the radius holds x back, another mu would not help it
     _recentre(search)
     search.centre.age = age
     return True
