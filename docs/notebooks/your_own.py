@@ -108,6 +108,7 @@ for name, method in methods.items():
     results[name] = bs.solve(
         problem, start, method, tol=1e-6, max_steps=4000, every=1 if method is None else 4, callback=note
     )
+    path.append(np.asarray(results[name].x))
     print(f"{name:15} {results[name].status}, gap {results[name].gap:.1e} after {results[name].steps} steps")
 
 # %%
@@ -125,5 +126,5 @@ left.set_aspect("equal")
 left.grid(False)
 right.axhline(1e-6, color="grey", linewidth=1)
 right.set(xlabel="step", ylabel="gap", title="Gap")
-right.legend(frameon=False, loc="center", bbox_to_anchor=(0.58, 0.42))
+right.legend(frameon=False, loc="center", bbox_to_anchor=(0.5, 0.6))
 figure
