@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime, minimize
+from scipy.optimize import approx_fprime, linprog, minimize
 
 import bisaddle as bs
 from bisaddle.methods.adaptive import constants as const, second
 from bisaddle.methods.adaptive.coordinates import Space
 from bisaddle.methods.adaptive.method import Search
-from bisaddle.methods.adaptive.model import Model, as_projector, derivative_times, minimised
+from bisaddle.methods.adaptive.model import Model, _in_face, as_projector, derivative_times, minimised
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.sets.flat import flat_set
 
@@ -318,3 +318,25 @@ def test_differences_confirm_scipy_itself():
     best = kernels.y_set.project(y + kernels.upper(x, np.zeros(0), y).f_y / 0.7)
     slope = approx_fprime(x, lambda x: f_mu(kernels, x, y, 0.7), 1e-6)
     np.testing.assert_allclose(slope, kernels.upper(x, np.zeros(0), best).f_x, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("curved", [0.0, 1e-200, 1e-12])
+def test_a_model_that_hardly_curves_is_followed_as_far_as_the_radius(curved):
+    right = np.array([-0.9, 0.0, 0.1])
+    t = _in_face(curved * np.eye(3), np.eye(3), None, right, 2.0)
+    np.testing.assert_allclose(t / np.linalg.norm(t), right / np.linalg.norm(right), atol=1e-12)
+    assert 1.9 <= np.linalg.norm(t) <= 1.1 * 2.0
+
+
+def test_a_linear_program_is_solved_by_them():
+    A = np.random.default_rng(0).normal(size=(7, 5))
+    simplex = bs.sets.Simplex()
+    game = bs.Problem(lambda x, theta, y, data: y @ data @ x, None, simplex, simplex, jnp.asarray(A))
+    result = bs.solve(game, bs.Point(x=np.full(5, 0.2), y=np.full(7, 1 / 7)), tol=1e-8)
+    # the value of a game by its linear program: least v with A x <= v, x in the simplex
+    limits = np.hstack([A, -np.ones((7, 1))])
+    lp = linprog(
+        np.eye(6)[5], limits, np.zeros(7), np.array([[1.0] * 5 + [0.0]]), [1.0], [(0, None)] * 5 + [(None, None)]
+    )
+    assert result.status is bs.Status.CERTIFIED
+    np.testing.assert_allclose(result.certificate.worst_value, lp.fun, atol=1e-7)

@@ -183,14 +183,17 @@ def _in_face(H: Vector, E: Vector, bent: Vector | None, right: Vector, radius: f
     try:
         np.linalg.cholesky(M)
         t = np.linalg.solve(M, right)
-        if norm(t) <= const.MODEL_LONGER * radius:
+        most = const.MODEL_LONGER * radius
+        if np.abs(t).max() <= most and norm(t) <= most:  # squares of what is far too long may overflow
             return E @ t
     except np.linalg.LinAlgError:
         pass
     if not np.isfinite(M).all():
         return np.zeros_like(right)
     sizes, directions = np.linalg.eigh(M)
-    sizes = np.maximum(np.abs(sizes), const.MODEL_ROUNDING * np.abs(sizes).max() + const.TINIEST)
+    # where nothing curves, as in a linear program, what the radius stands for sets the scale
+    scale = max(float(np.abs(sizes).max()), norm(right) / max(radius, const.TINIEST))
+    sizes = np.maximum(np.abs(sizes), const.MODEL_ROUNDING * scale + const.TINIEST)
     parts, shift = directions.T @ right, 0.0
     t = parts / sizes
     for _ in range(const.MODEL_SHIFTS):
