@@ -14,6 +14,7 @@ from bisaddle.methods.adaptive import constants as const, second
 from bisaddle.methods.adaptive.coordinates import Space
 from bisaddle.methods.adaptive.method import Search
 from bisaddle.methods.adaptive.model import Model, _in_face, as_projector, derivative_times, minimised
+from bisaddle.methods.adaptive.parts import shorter
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.sets.flat import flat_set
 
@@ -340,3 +341,41 @@ def test_a_linear_program_is_solved_by_them():
     )
     assert result.status is bs.Status.CERTIFIED
     np.testing.assert_allclose(result.certificate.worst_value, lp.fun, atol=1e-7)
+
+
+def bard(x):
+    u = np.arange(1.0, 16)
+    y = np.array([0.14, 0.18, 0.22, 0.25, 0.29, 0.32, 0.35, 0.39, 0.37, 0.58, 0.73, 0.96, 1.34, 2.1, 4.39])
+    return y - (x[0] + u / (x[1] * (16 - u) + x[2] * np.minimum(u, 16 - u)))
+
+
+def test_a_first_step_is_not_so_long_that_another_minimum_is_found():
+    def upper(x, theta, y, data):
+        return y @ jnp.concatenate([bard(x), -bard(x)])
+
+    problem = bs.Problem(upper, None, bs.sets.L2Ball(1e3), bs.sets.Simplex())
+    result = bs.solve(problem, bs.Point(x=np.ones(3), y=np.full(30, 1 / 30)), tol=1e-6, max_steps=900)
+    assert result.status is bs.Status.CERTIFIED
+    np.testing.assert_allclose(result.certificate.worst_value, 0.050816327, rtol=1e-5)  # as published
+
+
+def test_a_radius_that_holds_x_back_is_no_reason_for_a_larger_mu():
+    problem = bs.Problem(rosenbrock, None, bs.sets.L2Ball(50.0), bs.sets.Simplex())
+    last, held = None, 0
+    for search, look in steps_of(problem, bs.Point(x=np.array([-1.2, 1.0]), y=np.full(4, 0.25)), 1e-6, count=40):
+        if search.second is None:
+            break
+        if last is not None and np.linalg.norm(look.x - last[0]) >= 0.999 * last[1]:
+            held += 1
+            assert search.centre.age <= last[2]
+        last = look.x, search.second.radius, search.centre.age
+    assert held >= 2
+
+
+@pytest.mark.parametrize("rise", [1.0, 0.37, 2.6, 1e9])
+def test_a_shortened_step_is_a_whole_number_of_64ths(rise):
+    search, _ = next(iter(steps_of(*problem_of(bent, shift=4.0), tol=1e-9, count=1)))
+    here, trial = search.here._replace(value=0.0), search.here._replace(value=rise)
+    factor = shorter(here, trial, -1.0)
+    assert 64 * factor == round(64 * factor)
+    assert abs(factor - np.clip(0.5 / (rise + 1), 0.1, 0.5)) <= 1 / 128
