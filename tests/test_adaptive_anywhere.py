@@ -10,7 +10,7 @@ import pytest
 import bisaddle as bs
 from bisaddle.methods.adaptive.first import first_scales
 from bisaddle.methods.adaptive.inner import Inner, Residuals, Solver, is_solved
-from bisaddle.methods.adaptive.parts import Descent
+from bisaddle.methods.adaptive.parts import Descent, Place, shorter
 from bisaddle.oracle.kernels import Kernels, Upper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -168,3 +168,12 @@ def test_pairs_of_another_mu_lie_between_what_they_can_be(stiffer):
     found, exact = float(s @ descent.pairs[0][1]), bent(mu / stiffer)
     assert max(found / exact, exact / found) <= max(stiffer, 1 / stiffer) ** 0.5 * (1 + 1e-12)
     assert abs(np.log(found / exact)) < abs(np.log(bent(mu) / exact))
+
+
+@pytest.mark.parametrize("rise", [1.0, 0.37, 2.6, 1e9])
+def test_a_shortened_step_is_a_whole_number_of_64ths(rise):
+    v = np.ones(2)
+    here = Place(v, v, Inner(v, v, v, v, Upper(0.0, v, v, v), 0.0, 1.0), 0.0, v, v)
+    factor = shorter(here, here._replace(value=rise), -1.0)
+    assert 64 * factor == round(64 * factor)
+    assert abs(factor - np.clip(0.5 / (rise + 1), 0.1, 0.5)) <= 1 / 128

@@ -14,7 +14,6 @@ from bisaddle.methods.adaptive import constants as const, second
 from bisaddle.methods.adaptive.coordinates import Space
 from bisaddle.methods.adaptive.method import Search
 from bisaddle.methods.adaptive.model import Model, _in_face, as_projector, derivative_times, minimised
-from bisaddle.methods.adaptive.parts import shorter
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.sets.flat import flat_set
 
@@ -66,7 +65,7 @@ def kernels_at(*problem):
 def model_at(kernels, x, base, y0, mu):
     assert kernels.y_set is not None
     none = np.zeros(0)
-    return Model(kernels.y_set, kernels.upper(x, none, base), *kernels.curvature(x, none, base), base, y0, mu)
+    return Model(kernels.y_set, *kernels.curvature(x, none, base), base, y0, mu)
 
 
 def f_mu(kernels, x, y0, mu):
@@ -92,7 +91,9 @@ def f_mu(kernels, x, y0, mu):
 
 def test_second_derivatives_are_those_of_differences():
     kernels, x, theta, y = kernels_at(*problem_of(bent))
-    f_x_x, f_x_y = kernels.curvature(x, theta, y)
+    upper, f_x_x, f_x_y = kernels.curvature(x, theta, y)
+    for found, alone in zip(upper, kernels.upper(x, theta, y), strict=True):
+        np.testing.assert_allclose(found, alone, rtol=1e-13, atol=1e-13)
     gradients = lambda x: np.concatenate([(upper := kernels.upper(x, theta, y)).f_x, upper.f_y])
     step = 1e-5
     rows = [(gradients(x + step * e) - gradients(x - step * e)) / (2 * step) for e in np.eye(3)]
@@ -370,12 +371,3 @@ def test_a_radius_that_holds_x_back_is_no_reason_for_a_larger_mu():
             assert search.centre.age <= last[2]
         last = look.x, search.second.radius, search.centre.age
     assert held >= 2
-
-
-@pytest.mark.parametrize("rise", [1.0, 0.37, 2.6, 1e9])
-def test_a_shortened_step_is_a_whole_number_of_64ths(rise):
-    search, _ = next(iter(steps_of(*problem_of(bent, shift=4.0), tol=1e-9, count=1)))
-    here, trial = search.here._replace(value=0.0), search.here._replace(value=rise)
-    factor = shorter(here, trial, -1.0)
-    assert 64 * factor == round(64 * factor)
-    assert abs(factor - np.clip(0.5 / (rise + 1), 0.1, 0.5)) <= 1 / 128

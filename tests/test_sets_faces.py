@@ -70,3 +70,34 @@ def test_inside_a_set_a_face_is_everything(name):
 def test_numbers_that_are_none_stay_so():
     form = flat_set(sets.Spectrahedron(1.0), np.zeros((3, 3)))
     assert np.all(np.isnan(form.project(np.full(9, np.nan))))
+
+
+FREE = {
+    "a ball": (sets.L2Ball(2.0), np.zeros(4)),
+    "a box": (sets.Box(-1.0, np.array([1.0, 2.0, 3.0, 4.0])), np.zeros(4)),
+    "a nuclear ball": (sets.NuclearBall(9.0), np.zeros((2, 2))),
+    "a product": (sets.Product((sets.Box(-1.0, 1.0), sets.L2Ball(1.5))), (np.zeros(2), np.zeros(2))),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("size", [0.1, 1.0, 5.0])
+def test_a_face_is_free_only_where_the_projection_moves_nothing(name, size):
+    """By JAX's derivative: where it is the identity, and only there, a point counts as free in all directions."""
+    convex_set, like = FREE[name]
+    form, kinds = flat_set(convex_set, like), set()
+    for seed in range(10):
+        v = size * np.random.default_rng(seed).normal(size=4)
+        face = form.face(v)
+        kinds.add(face.free)
+        identity = np.allclose(jacobian(convex_set, like, v), np.eye(4), rtol=0, atol=1e-12)
+        assert face.free == identity
+        if face.free:
+            np.testing.assert_array_equal(face.along(np.eye(4)), np.eye(4))
+            assert face.bend is None or not face.bend(np.eye(4)).any()
+    assert kinds >= ({True} if size == 0.1 else {False} if size == 5.0 else set())
+
+
+def test_no_face_is_free_on_the_border():
+    for convex_set, v in [(sets.Box(-1.0, 1.0), np.ones(3)), (sets.Simplex(), np.full(3, 1 / 3))]:
+        assert not flat_set(convex_set, v).face(v).free

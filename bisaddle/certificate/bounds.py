@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bisaddle.certificate.noise import Noise
+from bisaddle.oracle.bends import power_passes
 from bisaddle.oracle.implicit import Implicit, norm, small_lower
-from bisaddle.oracle.kernels import Kernels, Upper, Vector, power_passes
+from bisaddle.oracle.kernels import Kernels, Upper, Vector
 from bisaddle.sets.flat import FlatSet
 
 # steps of the ascent to the worst value

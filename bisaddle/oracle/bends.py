@@ -4,10 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
+from bisaddle.oracle import large
 
 
 def equations(part: Any, x: PyTree, y: PyTree, w: PyTree):
@@ -28,15 +30,21 @@ def bends(part: Any, packed: Array, ends: Array) -> Array:
 
 
 def curvature(part: Any, packed: Array) -> Array:
-    """Row i is d/dx_i of (f_x, f_y)."""
-    x, y = packed[: part.x.size], part.y.traced(packed[part.x.size + part.theta.size :])
-    theta = part.theta.traced(packed[part.x.size :][: part.theta.size])
+    """f, f_x and f_y, and then for each entry of x a row d/dx_i of (f_x, f_y): what second derivatives come from."""
+    x, theta, y = (packed[: part.x.size], *jnp.split(packed[part.x.size :], [part.theta.size]))
 
-    def gradients(x: Array) -> Array:
-        f_x, _, f_y = oracle.upper_gradients(part, part.x.traced(x), theta, y)
-        return jnp.concatenate([part.x.join(f_x), part.y.join(f_y)])
+    def gradients(x: Array) -> tuple[Array, Array]:
+        value, f_x, _, f_y = large.upper(part, x, theta, y)
+        return jnp.concatenate([f_x, f_y]), value
 
-    return jax.vmap(lambda e: jax.jvp(gradients, (x,), (e,))[1])(jnp.eye(x.size, dtype=x.dtype))
+    along = lambda e: jax.jvp(gradients, (x,), (e,), has_aux=True)
+    first, rows, value = jax.vmap(along, out_axes=(None, 0, None))(jnp.eye(x.size, dtype=x.dtype))
+    return jnp.concatenate([value[None], first, rows.ravel()])
+
+
+def power_passes(size: int) -> int:
+    """Passes of a power iteration after which it has more than half of the norm."""
+    return 3 + int(np.ceil(np.log2(size) / 4))
 
 
 def norms(

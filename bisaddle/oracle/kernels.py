@@ -120,7 +120,7 @@ class Kernels:
         self._hessian_columns = Program(_hessian_one_by_one, "the Hessian of g alone", self.part)
         self._own_columns = Program(separable.columns, "the Hessians of tasks", self.part)
         self._bends = Program(bends.bends, "how the gradients depend on theta", self.part)
-        self._curvature = Program(bends.curvature, "the second derivatives of f", self.part)
+        self._curvature = Program(bends.curvature, "f and its second derivatives", self.part)
         self._norms = Program(bends.norms, "norms of second derivatives", self.part)
         self.blocks = matrix_blocks(self.theta, getattr(problem.lower, "each", False))
         # a preconditioner that does nothing, on the device: one program for all solves
@@ -242,17 +242,18 @@ class Kernels:
         """J[end, i] = d/dtheta_i of (f_x - g_theta_x w, f_theta - g_theta_theta w, f_y) at each end, w fixed."""
         return self._bends(np.concatenate([x, theta, y, w]), ends)
 
-    def curvature(self, x: Vector, theta: Vector, y: Vector) -> tuple[Vector, Vector]:
-        """f_x_x, and f_x_y with a row for each entry of x: a product with second derivatives for each of them."""
-        found = self._curvature(np.concatenate([x, theta, y]))
-        return found[:, : x.size], found[:, x.size :]
+    def curvature(self, x: Vector, theta: Vector, y: Vector) -> tuple[Upper, Vector, Vector]:
+        """f and its gradients, f_x_x, f_x_y with a row for each entry of x; for problems without theta."""
+        found, d, end = self._curvature(np.concatenate([x, theta, y])), x.size, 1 + x.size + y.size
+        rows = found[end:].reshape(d, -1)
+        return Upper(float(found[0]), found[1 : d + 1], theta, found[d + 1 : end]), rows[:, :d], rows[:, d:]
 
     def norms(
         self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector, passes: int | None = None
     ) -> tuple[float, float]:
         """(|g_theta_x|, |J|) of the same J, from below, by power iterations of so many passes: see `shortfall`."""
         first = np.random.default_rng(1).normal(size=theta.size).astype(self.dtype)
-        count = np.array(power_passes(theta.size) if passes is None else passes)
+        count = np.array(bends.power_passes(theta.size) if passes is None else passes)
         each = ends[:, None] if self.large else ends[None]  # of a large J the squares of its parts are added
         found = [self._norms(x, theta, y, w, first, part, count) for part in each]
         return float(found[0][0]), float(np.linalg.norm([float(bend) for _, bend in found]))
@@ -281,11 +282,6 @@ class Kernels:
     def has_hidden_layer(self) -> bool:
         """Whether x holds the weights of a network: f or g has a hidden layer in x."""
         return depends.is_network(self._upper)
-
-
-def power_passes(size: int) -> int:
-    """Passes of a power iteration after which it has more than half of the norm."""
-    return 3 + int(np.ceil(np.log2(size) / 4))
 
 
 # --- the programs -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from jaxtyping import Array
 
 from bisaddle import oracle
 from bisaddle.oracle import bends, kernels as compiled, large
-from bisaddle.oracle.kernels import Kernels, Products, Solve, Vector, power_passes
+from bisaddle.oracle.bends import power_passes
+from bisaddle.oracle.kernels import Kernels, Products, Solve, Vector
 from bisaddle.oracle.theta_blocks import unit_rows
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import Program

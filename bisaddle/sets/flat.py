@@ -161,7 +161,8 @@ def joined_faces(faces: list[Face], places: list[slice]) -> Face:
 
     bends = [face.bend or np.zeros_like for face in faces]
     bend = None if all(face.bend is None for face in faces) else partial(each, bends)
-    return Face(np.concatenate([face.point for face in faces]), partial(each, [face.along for face in faces]), bend)
+    along = partial(each, [face.along for face in faces])
+    return Face(np.concatenate([face.point for face in faces]), along, bend, all(face.free for face in faces))
 
 
 class Widened(FlatSet):
@@ -178,9 +179,9 @@ class Widened(FlatSet):
         return self.inner.lmo(_wide(d)).astype(d.dtype)
 
     def face(self, v: np.ndarray) -> Face:
-        point, along, bend = self.inner.face(_wide(v))
+        point, along, bend, free = self.inner.face(_wide(v))
         narrow = lambda linear: lambda rows: linear(_wide(rows)).astype(rows.dtype)
-        return Face(point.astype(v.dtype), narrow(along), None if bend is None else narrow(bend))
+        return Face(point.astype(v.dtype), narrow(along), None if bend is None else narrow(bend), free)
 
     def violation(self, v: np.ndarray) -> float:
         return self.inner.violation(_wide(v))

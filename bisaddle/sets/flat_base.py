@@ -24,12 +24,13 @@ class Face(NamedTuple):
     None where `along` is D itself: the border of the set is flat there, or how it bends is not known. For v =
     z - tau G, a step of length tau down the gradient G of a function, bend / tau is what the curvature of the border
     adds to that of the function: the Newton step from z to a stationary point is the d along the face with
-    (Hessian + bend / tau) d = D^+ d0 / tau, d0 = point - z.
+    (Hessian + bend / tau) d = D^+ d0 / tau, d0 = point - z. free: D is known to be the identity.
     """
 
     point: np.ndarray
     along: Linear
     bend: Linear | None = None
+    free: bool = False
 
 
 class FlatSet:

@@ -255,7 +255,7 @@ class L2Form(RadiusForm):
     def face(self, v: np.ndarray) -> Face:
         p = self.project(v)
         if self.one and np.array_equal(p, v):  # inside: all directions are free, and nothing bends
-            return Face(p, np.array)
+            return Face(p, np.array, free=True)
         with np.errstate(all="ignore"):
             alone = self.one and v.size > flat_base.MANY  # with fewer copies of it
             units, factors = self._border(v, p) if alone else self._border(self.rows(v), self.rows(p))
@@ -306,7 +306,7 @@ class BoxForm(FlatSet):
         del side, above
         if v.size > flat_base.MANY:
             weights = weights.astype(np.float16)  # which has 0, 1/2 and 1, and an exact product with every other float
-        return Face(self.project(v), lambda rows: rows * weights)
+        return Face(self.project(v), lambda rows: rows * weights, free=bool(weights[weights.argmin()] == 1))
 
     def diameter(self) -> float:
         return self._diameter

@@ -39,12 +39,12 @@ class SpectralForm(CompiledForm):
             return super().face(v)
         try:
             with np.errstate(divide="ignore"):  # equal values, which no step can turn apart
-                point, along, bend = self.matrix_face(v.reshape(self.rows, self.columns).astype(np.float64))
+                point, along, bend, free = self.matrix_face(v.reshape(self.rows, self.columns).astype(np.float64))
         except np.linalg.LinAlgError:  # another implementation may find what NumPy's has not
             return super().face(v)
         matrices = lambda rows: rows.reshape(-1, self.rows, self.columns).astype(np.float64)
         flat = lambda linear: lambda rows: linear(matrices(rows)).reshape(rows.shape).astype(rows.dtype)
-        return Face(point.ravel().astype(v.dtype), flat(along), None if bend is None else flat(bend))
+        return Face(point.ravel().astype(v.dtype), flat(along), None if bend is None else flat(bend), free)
 
     def matrix_face(self, v: np.ndarray) -> Face:
         raise NotImplementedError
@@ -89,7 +89,7 @@ class NuclearForm(SpectralForm):
     def _tall_face(self, v: np.ndarray) -> Face:
         u, s, wt = np.linalg.svd(v, full_matrices=False)
         if sums_to_at_most(s, self.radius):
-            return Face(v.copy(), np.array)
+            return Face(v.copy(), np.array, free=True)
         f = self._values(s)
         r = int(np.count_nonzero(f))
         (u, u_others), (w, w_others) = (np.split(part, [r], axis=1) for part in (u, wt.T))
@@ -133,4 +133,4 @@ def _traceless(v: np.ndarray) -> np.ndarray:
 
 def _turned(face: Face) -> Face:
     turned = lambda linear: lambda rows: linear(rows.swapaxes(-1, -2)).swapaxes(-1, -2)
-    return Face(face.point.T, turned(face.along), None if face.bend is None else turned(face.bend))
+    return Face(face.point.T, turned(face.along), None if face.bend is None else turned(face.bend), face.free)

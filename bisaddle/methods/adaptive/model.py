@@ -87,7 +87,7 @@ def minimised(model: Model, space: Space, x: Vector, radius: float) -> Step:
         H = model.hessian(spot)
         tau = 1 / max(float(np.abs(H).sum(axis=0).max()), const.TINIEST)
         face = space.face(x + d - tau * spot.gradient)
-        E = projector(face, x.size)
+        E = None if face.free else projector(face, x.size)
         p = _within(d, newton_step(space, x + d, spot.gradient, H, tau, face, E, radius), radius)
         slope = float(spot.gradient @ p)
         if not slope < 0:
@@ -99,7 +99,7 @@ def minimised(model: Model, space: Space, x: Vector, radius: float) -> Step:
         if new is None:
             break
         d, before, spot = d + length * p, spot, new
-        if length == 1 and norm(E @ spot.gradient) <= const.MODEL_FLAT * norm(E @ before.gradient):
+        if length == 1 and norm(_part(E, spot.gradient)) <= const.MODEL_FLAT * norm(_part(E, before.gradient)):
             break
     return Step(d, first - spot.value, spot.y, rounds)
 
@@ -124,22 +124,25 @@ def _searched(model: Model, d: Vector, spot: Spot, p: Vector, slope: float) -> t
 
 
 def newton_step(
-    space: Space, z: Vector, gradient: Vector, H: Vector, tau: float, face: Face, E: Vector, radius: float
+    space: Space, z: Vector, gradient: Vector, H: Vector, tau: float, face: Face, E: Vector | None, radius: float
 ) -> Vector:
     """Newton's step from z to a stationary point, in the face of X that a projected gradient step ends in.
 
         E (H + K / tau) E t = E (d0 + K d0) / tau - E H n,      d0 = P(z - tau gradient) - z,    n = d0 - E d0
 
-    K: the bend of the face; the step is n + t. One that ends beyond a border which is flat is made anew in the face
-    that it ends in, up to a few times.
+    K: the bend of the face; the step is n + t. E: None where all directions are free. A step that ends beyond a border
+    which is flat is made anew in the face that it ends in, up to a few times.
     """
-    d0 = face.point - z
-    t = E @ d0
-    normal, right, bent = d0 - t, t / tau, None
-    if face.bend is not None:
-        bent = face.bend(E) / tau
-        right = right + bent @ t
-    p = normal + _in_face(H, E, bent, right - E @ (H @ normal), radius)
+    if E is None:
+        p = _in_face(H, None, None, -gradient, radius)
+    else:
+        d0 = face.point - z
+        t = E @ d0
+        normal, right, bent = d0 - t, t / tau, None
+        if face.bend is not None:
+            bent = face.bend(E) / tau
+            right = right + bent @ t
+        p = normal + _in_face(H, E, bent, right - E @ (H @ normal), radius)
     end = space.project(z + p)
     for _ in range(const.MODEL_FACES if face.bend is None else 0):
         if norm(end - z - p) <= const.MODEL_FLAT * norm(p):
@@ -148,11 +151,16 @@ def newton_step(
         if beyond.bend is not None:
             break
         other = projector(beyond, z.size)
-        E = as_projector(other @ E @ other)
+        E = other if E is None else as_projector(other @ E @ other)
         normal = (end - z) - E @ (end - z)
         p = normal + _in_face(H, E, None, -E @ (gradient + H @ normal), radius)
         end = space.project(z + p)
     return end - z
+
+
+def _part(E: Vector | None, v: Vector) -> Vector:
+    """Of v in the range of E; None is the identity."""
+    return v if E is None else E @ v
 
 
 def projector(face: Face, size: int) -> Vector:
@@ -169,23 +177,24 @@ def as_projector(E: Vector) -> Vector:
     return kept @ kept.T
 
 
-def _in_face(H: Vector, E: Vector, bent: Vector | None, right: Vector, radius: float) -> Vector:
+def _in_face(H: Vector, E: Vector | None, bent: Vector | None, right: Vector, radius: float) -> Vector:
     """t in the range of E with E (H + bent) E t = right; where that is not convex, or too long, along its curvatures.
 
     There each curvature counts by its size, with so much added to all of them that |t| is about the radius.
     """
-    M = E @ H @ E
+    M = H if E is None else E @ H @ E
     if bent is not None:
         M = M + bent
     M = 0.5 * (M + M.T)
-    scale = max(float(np.abs(M).max()), const.TINIEST)
-    M += scale * (np.eye(len(M)) - E)  # outside of the face right is 0
+    if E is not None:
+        scale = max(float(np.abs(M).max()), const.TINIEST)
+        M += scale * (np.eye(len(M)) - E)  # outside of the face right is 0
     try:
         np.linalg.cholesky(M)
         t = np.linalg.solve(M, right)
         most = const.MODEL_LONGER * radius
         if np.abs(t).max() <= most and norm(t) <= most:  # squares of what is far too long may overflow
-            return E @ t
+            return _part(E, t)
     except np.linalg.LinAlgError:
         pass
     if not np.isfinite(M).all():
@@ -204,4 +213,4 @@ def _in_face(H: Vector, E: Vector, bent: Vector | None, right: Vector, radius: f
         unit = t / length
         shift += (length - radius) / radius / float(unit @ (unit / (sizes + shift)))
         t = parts / (sizes + shift)
-    return E @ (directions @ t)
+    return _part(E, directions @ t)

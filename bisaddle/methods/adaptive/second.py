@@ -1,6 +1,6 @@
 """Second-order steps of Adaptive, for a small x without a lower level: few, each from all second derivatives of f."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -56,7 +56,7 @@ def begin(search: "Search", length: float) -> bool:
     here, centre = search.here, search.centre
     y = _set_of(search).project(centre.y0 + here.inner.upper.f_y / centre.mu)
     try:
-        matrices = _curvature(search, here.x, y)
+        _, *matrices = _expanded(search, here.x, y)
     except (TypeError, ValueError, NotImplementedError):  # a derivative of the user's own that JAX cannot differentiate
         return False
     if not _all_finite(matrices):
@@ -86,23 +86,26 @@ def steps(search: "Search") -> Iterator[Look]:
     model, step = _foreseen(search)
     here = search.here
     for _ in range(const.SECOND_REFUSED):
-        upper = search.kernels.upper(here.x + step.d, here.inner.theta, step.y)
-        search.solver.cost.gradients += 1
+        # most steps are accepted: all that they need then is asked for at once
+        upper, *matrices = _expanded(search, here.x + step.d, step.y)
         search.k += 1
         second.used += 1
-        y, value = _highest(search, upper, step.y)
+        highest = y, value = _highest(search, upper, step.y)
         decrease, rounding = here.value - value, const.SECOND_ROUNDING * search.kernels.eps * abs(here.value)
         hidden = step.decrease <= rounding and abs(decrease) <= rounding
         sound = isfinite(value) and all_finite(upper.f_x) and step.decrease > 0
-        if sound and (hidden or decrease > const.DECREASE * step.decrease):
-            if _accept(search, step, upper, 1.0 if hidden else decrease / step.decrease):
+        low = sound and (hidden or decrease > const.DECREASE * step.decrease)
+        if low and _all_finite(matrices):
+            second.f_x_x, second.f_x_y = matrices
+            _accept(search, step, upper, highest, None if hidden else decrease / step.decrease)
+            if hidden:
                 measured = search.gaps
                 measure(search)
-                if hidden and search.gaps.both > measured.both:
+                if search.gaps.both > measured.both:
                     _less_rounded(search)
-                if second.used >= const.SECOND_MOST or second.lost > const.SECOND_LOST:
-                    give_up(search)
-                return
+            if second.used >= const.SECOND_MOST or second.lost > const.SECOND_LOST:
+                give_up(search)
+            return
         second.radius = const.SECOND_SHORTER * norm(step.d)
         if not second.radius > search.kernels.eps * norm(here.x):
             break
@@ -161,37 +164,33 @@ def _less_rounded(search: "Search") -> None:
     _recentre(search)
 
 
-def _accept(search: "Search", step: Step, upper: Upper, ratio: float) -> bool:
-    """Move, with the second derivatives there; ratio: of the decrease to the one that the model promised."""
+def _accept(search: "Search", step: Step, upper: Upper, highest: tuple[Vector, float], ratio: float | None) -> None:
+    """Move, once the second derivatives there are known; ratio: of the decrease to the one promised, None if hidden.
+
+    They are those at the y of the model: the maximiser itself jumps from face to face where mu is small.
+    """
     second, here = search.second, search.here
     assert second is not None
-    x = here.x + step.d
-    # at the y of the model: the maximiser itself jumps from face to face where mu is small
-    matrices = _curvature(search, x, step.y)
-    if not _all_finite(matrices):
-        return False
-    second.f_x_x, second.f_x_y = matrices
-    second.good = ratio > const.SECOND_GOOD
+    second.good = ratio is None or ratio > const.SECOND_GOOD
     length = norm(step.d)
     held = length >= const.SECOND_BORDER * second.radius
-    if ratio < const.SECOND_POOR:
+    if ratio is not None and ratio < const.SECOND_POOR:
         second.radius = const.SHORTEN[1] * length
     elif second.good:
         second.radius = max(second.radius, const.SECOND_LONGER * length)
-    inner = here.inner._replace(y=step.y, upper=upper)
+    x, inner = here.x + step.d, here.inner._replace(y=step.y, upper=upper)
     search.here = Place(x, x, inner, 0.0, upper.f_x, upper.f_x)
     age = search.centre.age + (not held)  # where the radius holds x back, another mu would not help it
-    _recentre(search)
+    _recentre(search, highest)
     search.centre.age = age
-    return True
 
 
-def _recentre(search: "Search") -> None:
+def _recentre(search: "Search", highest: tuple[Vector, float] | None = None) -> None:
     """y, value and gradient of f_mu where x is, for the centre and weight as they are now: no call is needed."""
     second, here = search.second, search.here
     assert second is not None
     inner: Inner = here.inner
-    y, value = _highest(search, inner.upper, inner.y)
+    y, value = _highest(search, inner.upper, inner.y) if highest is None else highest
     step = y - inner.y
     f_x = inner.upper.f_x + second.f_x_y @ step
     upper = Upper(inner.upper.value + float(inner.upper.f_y @ step), f_x, inner.upper.f_theta, inner.upper.f_y)
@@ -220,12 +219,13 @@ def give_up(search: "Search") -> None:
     search._evaluate_centre()
 
 
-def _curvature(search: "Search", x: Vector, y: Vector) -> tuple[Vector, Vector]:
+def _expanded(search: "Search", x: Vector, y: Vector) -> tuple[Upper, Vector, Vector]:
+    search.solver.cost.gradients += 1
     search.solver.cost.hvps += x.size
     return search.kernels.curvature(x, search.here.inner.theta, y)
 
 
-def _all_finite(matrices: tuple[Vector, Vector]) -> bool:
+def _all_finite(matrices: Sequence[Vector]) -> bool:
     return all(all_finite(matrix.ravel()) for matrix in matrices)
 
 
