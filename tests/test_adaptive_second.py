@@ -371,3 +371,28 @@ def test_a_radius_that_holds_x_back_is_no_reason_for_a_larger_mu():
             assert search.centre.age <= last[2]
         last = look.x, search.second.radius, search.centre.age
     assert held >= 2
+
+
+def test_the_error_of_the_model_grows_as_the_square_of_the_length():
+    """Relative to the decrease, from the maximiser down the gradient: what the growth of the radius rests on."""
+    kernels, x, _, y0 = kernels_at(*problem_of(bent, shift=4.0))
+    mu, none = 30.0, np.zeros(0)
+
+    def highest(x):
+        y = kernels.y_set.project(y0 + kernels.upper(x, none, y0).f_y / mu)
+        return y, kernels.upper(x, none, y).value - 0.5 * mu * (y - y0) @ (y - y0)
+
+    model = model_at(kernels, x, highest(x)[0], y0, mu)
+    down = -model.at(np.zeros(3)).gradient
+    off = [
+        (highest(x)[1] - highest(x + length * down)[1]) / -model.at(length * down).value - 1
+        for length in (0.008, 0.004)
+    ]
+    assert off[0] / off[1] == pytest.approx(4.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "longer"), [(None, 3), (1.0, 3), (1.001, 10), (0.999, 10), (1.1, 3), (0.75, 3), (1 + 1e-9, 30)]
+)
+def test_a_radius_grows_to_where_the_model_would_be_off_by_a_tenth(ratio, longer):
+    assert second._longer(ratio) == pytest.approx(longer)

@@ -177,12 +177,20 @@ def _accept(search: "Search", step: Step, upper: Upper, highest: tuple[Vector, f
     if ratio is not None and ratio < const.SECOND_POOR:
         second.radius = const.SHORTEN[1] * length
     elif second.good:
-        second.radius = max(second.radius, const.SECOND_LONGER * length)
+        second.radius = max(second.radius, _longer(ratio) * length)
     x, inner = here.x + step.d, here.inner._replace(y=step.y, upper=upper)
     search.here = Place(x, x, inner, 0.0, upper.f_x, upper.f_x)
     age = search.centre.age + (not held)  # where the radius holds x back, another mu would not help it
     _recentre(search, highest)
     search.centre.age = age
+
+
+def _longer(ratio: float | None) -> float:
+    """How many times as far as the last step the model may be trusted: its error grows as the square of the length."""
+    if ratio is None or ratio == 1:
+        return const.SECOND_LONGER
+    trusted = (const.SECOND_TRUSTED / abs(ratio - 1)) ** 0.5
+    return min(max(trusted, const.SECOND_LONGER), const.SECOND_LONGEST)
 
 
 def _recentre(search: "Search", highest: tuple[Vector, float] | None = None) -> None:
