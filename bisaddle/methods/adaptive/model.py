@@ -51,18 +51,27 @@ class Model(NamedTuple):
         value = float(d @ (self.upper.f_x + 0.5 * bent) + (f_y - self.mu * away) @ step)
         return Spot(value, self.upper.f_x + bent + self.f_x_y @ step, y, face)
 
+    def rounding(self) -> float:
+        """A decrease that is none: steps by rounding in the gradient promise as much, a square of it."""
+        size = abs(self.upper.value) + norm(self.upper.f_y) * norm(self.base)
+        return (const.MODEL_NOTHING * np.finfo(self.base.dtype).eps) ** 2 * size
+
     def hessian(self, spot: Spot) -> Vector:
         """f_x_x + f_x_y D f_y_x / mu, D the derivative of the projection."""
         return self.f_x_x + derivative_times(spot.face, self.f_x_y) @ self.f_x_y.T / self.mu
 
 
 class Step(NamedTuple):
-    """A step d for which the model promises a decrease, with y there; rounds: Newton steps that it took to find it."""
+    """A step d for which the model promises a decrease, with y there; rounds: Newton steps that it took to find it.
+
+    left: how far from stationary the model is there, relative to how far at d = 0.
+    """
 
     d: Vector
     decrease: float
     y: Vector
     rounds: int
+    left: float = 0.0
 
 
 def derivative_times(face: Face, rows: Vector) -> Vector:
@@ -81,7 +90,7 @@ def minimised(model: Model, space: Space, x: Vector, radius: float) -> Step:
     the d is one from which no step leads further down.
     """
     d, spot = np.zeros_like(x), model.at(np.zeros_like(x))
-    first, rounds = spot.value, 0
+    first, rounds, least, slope_0, tau = spot.value, 0, model.rounding(), spot.gradient, 1.0
     while rounds < const.MODEL_STEPS:
         rounds += 1
         H = model.hessian(spot)
@@ -93,7 +102,8 @@ def minimised(model: Model, space: Space, x: Vector, radius: float) -> Step:
         if not slope < 0:
             p = _within(d, face.point - x - d, radius)
             slope = float(spot.gradient @ p)
-        if not slope < 0 or (rounds > 1 and -slope <= const.MODEL_ENOUGH * (first - spot.value)):
+        enough = max(least, const.MODEL_ENOUGH * (first - spot.value) if rounds > 1 else 0.0)
+        if not -slope > enough:
             break
         length, new = _searched(model, d, spot, p, slope)
         if new is None:
@@ -101,7 +111,9 @@ def minimised(model: Model, space: Space, x: Vector, radius: float) -> Step:
         d, before, spot = d + length * p, spot, new
         if length == 1 and norm(_part(E, spot.gradient)) <= const.MODEL_FLAT * norm(_part(E, before.gradient)):
             break
-    return Step(d, first - spot.value, spot.y, rounds)
+    from_0 = norm(space.project(x - tau * slope_0) - x)
+    left = norm(space.project(x + d - tau * spot.gradient) - x - d) / max(from_0, const.TINIEST)
+    return Step(d, first - spot.value, spot.y, rounds, left)
 
 
 def _within(d: Vector, p: Vector, radius: float) -> Vector:

@@ -28,7 +28,8 @@ class Second:
 
     f_x_x, f_x_y: at the place, f_x_x for the y that its model foresaw. radius: how far the model is trusted; good: it
     has foretold the last step well; floor: a mu with which x was slow, below which mu does not fall for now; used:
-    evaluations so far; lost: steps that rounding has spoilt.
+    evaluations so far; lost: steps that rounding has spoilt; unsolved: models in a row whose minimum was not found;
+    first_mu: the weight at the start.
     """
 
     f_x_x: Vector
@@ -38,6 +39,8 @@ class Second:
     floor: float = 0.0
     used: int = 1
     lost: int = 0
+    unsolved: int = 0
+    first_mu: float = 1.0
 
 
 def suits(search: "Search") -> bool:
@@ -61,7 +64,7 @@ def begin(search: "Search", length: float) -> bool:
         return False
     if not _all_finite(matrices):
         return False
-    search.second = Second(*matrices, radius=length)
+    search.second = Second(*matrices, radius=length, first_mu=centre.mu)
     search.k += 1
     _recentre(search)
     return True
@@ -85,6 +88,12 @@ def steps(search: "Search") -> Iterator[Look]:
         search.aim.target = max(const.NEXT_TARGET * search.aim.target, const.TARGET_ROUNDING * search.kernels.eps)
     model, step = _foreseen(search)
     here = search.here
+    held = norm(step.d) >= const.SECOND_BORDER * second.radius
+    second.unsolved = 0 if held or step.left <= const.SECOND_LEFT else second.unsolved + 1
+    if second.unsolved >= const.SECOND_UNSOLVED:
+        search.centre.mu = second.first_mu  # that of now was for a model that knows the pieces of f_mu
+        give_up(search)
+        return
     for _ in range(const.SECOND_REFUSED):
         # most steps are accepted: all that they need then is asked for at once
         upper, *matrices = _expanded(search, here.x + step.d, step.y)
