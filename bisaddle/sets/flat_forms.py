@@ -46,6 +46,9 @@ class VectorForm(ClosedForm):
     def __init__(self, of: VectorSet, shape: tuple[int, ...]):
         super().__init__(of, prod(shape))
         axes = slice_axes(of, len(shape))
+        if axes == tuple(range(len(shape))):  # one vector, in its own order
+            self.count, self.length, self.places, self.one = 1, self.size, None, True
+            return
         places = np.moveaxis(
             np.arange(self.size).reshape(shape), axes, range(len(shape) - len(axes), len(shape))
         ).reshape(-1, prod(shape[a] for a in axes))
