@@ -1,6 +1,7 @@
 """Problem, Point, Constants, Derivatives: the mathematics, stated once."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from inspect import signature
 
 import equinox as eqx
@@ -194,7 +195,9 @@ def _set_instead(given) -> str:
     return ""
 
 
-class Functions(eqx.Module):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Functions:
     """The functions of a problem and their data, without its sets: what a program of derivatives is compiled for."""
 
     upper: Callable

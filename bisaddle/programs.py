@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -132,6 +133,12 @@ class Program:
         self.kinds = tuple(_kind(leaf) for leaf in self.leaves)
         self.compiled: dict[tuple, Any] = {}
 
+    def beside(self, function: Callable, name: str) -> "Program":
+        """Another function of the same `fixed`, which is not looked at again."""
+        other = copy(self)
+        other.function, other.name, other.compiled = function, name, {}
+        return other
+
     def __call__(self, *arrays: Any) -> Any:
         watch().check(self.name)
         shapes = tuple((array.shape, array.dtype) for array in arrays)
@@ -148,16 +155,19 @@ class Program:
 
     def _program(self, arrays: tuple, shapes: tuple) -> Any:
         function, form = self.function, self.form
-        flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
-        pinned: dict[str, Any] = {}
-        if self.mesh is not None:
-            pinned["out_shardings"] = replicated(self.mesh)  # every process needs all of the answer
-        elif self.device is not None:
-            # jax.default_device would have the user's functions traced anew
-            pinned["in_shardings"] = SingleDeviceSharding(self.device)
-        jitted, given = jax.jit(flat, **pinned), placed(arrays, self.mesh)
-        key = (function, form, self.kinds, shapes, self.device, self.taken)
-        return _kept(key, self.name, lambda: _compiled(jitted.lower(self.leaves, *given), [*self.leaves, *arrays]))
+
+        def build() -> Any:
+            flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
+            pinned: dict[str, Any] = {}
+            if self.mesh is not None:
+                pinned["out_shardings"] = replicated(self.mesh)  # every process needs all of the answer
+            elif self.device is not None:
+                # jax.default_device would have the user's functions traced anew
+                pinned["in_shardings"] = SingleDeviceSharding(self.device)
+            lowered = jax.jit(flat, **pinned).lower(self.leaves, *placed(arrays, self.mesh))
+            return _compiled(lowered, [*self.leaves, *arrays])
+
+        return _kept((function, form, self.kinds, shapes, self.device, self.taken), self.name, build)
 
     def put(self, array: np.ndarray) -> jax.Array:
         """An array for later calls, where the program runs."""

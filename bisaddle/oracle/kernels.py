@@ -1,10 +1,9 @@
 """The derivatives of a problem at flat NumPy vectors, each a small compiled program: for what runs on the host."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,14 +61,16 @@ class Solve(NamedTuple):
     least: float
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class _Part(Functions):
-    """The functions of a problem, what they take from outside (as a number) and the shapes of a point: all that a
-    program is compiled for."""
+    """The functions of a problem, the shapes of a point, and what the functions take from outside (as a number): all
+    that a program is compiled for."""
 
-    x: Shape = eqx.field(static=True)
-    theta: Shape = eqx.field(static=True)
-    y: Shape = eqx.field(static=True)
-    outside: int = eqx.field(static=True, default=0)
+    x: Shape = field(metadata={"static": True})
+    theta: Shape = field(metadata={"static": True})
+    y: Shape = field(metadata={"static": True})
+    outside: int = field(metadata={"static": True})
 
     @property
     def shared_mesh(self) -> Mesh | None:
@@ -99,9 +100,11 @@ class Kernels:
         self.dtype = self.x.dtype
         self.theta, self.y = (Shape.of(part, empty=self.dtype) for part in (point.theta, point.y))
         self.eps = float(np.finfo(self.dtype).eps)
-        shapes = (replace(shape, mesh=mesh_of(problem.data)) for shape in (self.x, self.theta, self.y))
+        shapes, mesh = (self.x, self.theta, self.y), mesh_of(problem.data)
+        if mesh is not None:
+            shapes = tuple(replace(shape, mesh=mesh) for shape in shapes)
         functions = problem.upper, problem.lower, problem.data, problem.derivatives
-        self.part = near(_Part(*functions, *shapes, outside=derivatives.taken(problem)))
+        self.part = near(_Part(*functions, *shapes, derivatives.taken(problem)))
         self.has_lower, self.streamed = problem.lower is not None, False
         self.x_set: FlatSet = flat_set(problem.x_set, point.x)
         self.y_set: FlatSet | None = None if problem.y_set is None else flat_set(problem.y_set, point.y)
@@ -111,21 +114,22 @@ class Kernels:
         self.wide = self.x.size > LARGE
         self.large = self.wide or self.theta.size > LARGE
         self._upper = Program(large.upper if self.large else _upper, "f and its gradients", self.part)
-        self._lower = Program(_lower_of if self.large else _lower, "solves with the Hessian of g", self.part)
-        self._gradient = Program(large.gradient, "the gradient of g", self.part)
-        self._product = Program(large.product, "a product with the Hessian of g", self.part)
-        products = large.products if self.large else _products
-        self._products = Program(products, "products with the Hessian of g", self.part)
-        self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
-        self._hessian_columns = Program(_hessian_one_by_one, "the Hessian of g alone", self.part)
-        self._own_columns = Program(separable.columns, "the Hessians of tasks", self.part)
-        self._bends = Program(bends.bends, "how the gradients depend on theta", self.part)
-        self._curvature = Program(bends.curvature, "the second derivatives of f", self.part)
-        self._norms = Program(bends.norms, "norms of second derivatives", self.part)
+        beside = self._upper.beside
+        self._lower = beside(_lower_of if self.large else _lower, "solves with the Hessian of g")
+        self._gradient = beside(large.gradient, "the gradient of g")
+        self._product = beside(large.product, "a product with the Hessian of g")
+        self._products = beside(large.products if self.large else _products, "products with the Hessian of g")
+        self._columns = beside(_columns_one_by_one if self.heavy else _columns, "the Hessian of g")
+        self._hessian_columns = beside(_hessian_one_by_one, "the Hessian of g alone")
+        self._own_columns = beside(separable.columns, "the Hessians of tasks")
+        self._bends = beside(bends.bends, "how the gradients depend on theta")
+        self._curvature = beside(bends.curvature, "the second derivatives of f")
+        self._norms = beside(bends.norms, "norms of second derivatives")
         self.blocks = matrix_blocks(self.theta, getattr(problem.lower, "each", False))
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0
-        self.identity = self.put(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)))
+        identity = np.zeros((self.blocks, size, size), self.dtype) + np.eye(size, dtype=self.dtype)
+        self.identity = self.put(identity) if self.has_lower else identity
 
     def put(self, array: Vector) -> Array:
         """A preconditioner, where the solves want it."""
