@@ -154,9 +154,8 @@ class Program:
         return np.asarray(found) if isinstance(found, jax.Array) else jax.tree.map(np.asarray, found)
 
     def _program(self, arrays: tuple, shapes: tuple) -> Any:
-        function, form = self.function, self.form
-
         def build() -> Any:
+            function, form = self.function, self.form
             flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
             pinned: dict[str, Any] = {}
             if self.mesh is not None:
@@ -167,7 +166,7 @@ class Program:
             lowered = jax.jit(flat, **pinned).lower(self.leaves, *placed(arrays, self.mesh))
             return _compiled(lowered, [*self.leaves, *arrays])
 
-        return _kept((function, form, self.kinds, shapes, self.device, self.taken), self.name, build)
+        return _kept((self.function, self.form, self.kinds, shapes, self.device, self.taken), self.name, build)
 
     def put(self, array: np.ndarray) -> jax.Array:
         """An array for later calls, where the program runs."""
@@ -263,14 +262,14 @@ def caller_device() -> Any:
 
 def near(tree: PyTree) -> PyTree:
     """on_device, but few data on the device of the caller's thread, unless they were put anywhere in particular."""
-    tree, device = on_device(tree), caller_device()
-    leaves = jax.tree.leaves(tree)
-    if device is None or sum(leaf.nbytes for leaf in leaves) > LIGHT_BYTES:
-        return tree
-    usual = {device, jax.devices()[0]}
-    if not all(leaf.devices() <= usual for leaf in leaves):
-        return tree
-    return jax.tree.map(lambda leaf: leaf if leaf.devices() == {device} else jax.device_put(leaf, device), tree)
+    canonical = lambda leaf: np.asarray(leaf, jax.dtypes.canonicalize_dtype(np.result_type(leaf)))
+    tree = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else canonical(leaf), tree)
+    leaves, device = jax.tree.leaves(tree), caller_device()
+    places = lambda leaf: leaf.devices() if isinstance(leaf, jax.Array) else set()
+    few = device is not None and sum(leaf.nbytes for leaf in leaves) <= LIGHT_BYTES
+    if few and all(places(leaf) <= {device, jax.devices()[0]} for leaf in leaves):
+        return jax.tree.map(lambda leaf: leaf if places(leaf) == {device} else jax.device_put(leaf, device), tree)
+    return on_device(tree)
 
 
 def _kind(leaf: Any) -> tuple:
@@ -384,6 +383,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(inner)
 
 
+@cache
 def _installed(file: str) -> bool:
     """Whether it is of Python itself, of a package, or ours."""
     return bool(INSTALLED & {*Path(file).parts}) or file.startswith(OURS)
