@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
@@ -67,3 +68,8 @@ def _operator_norm(linear, first: Array, passes: Array) -> Array:
         return v, jnp.sqrt(square)
 
     return lax.fori_loop(0, passes, one, (unit(first)[0], jnp.zeros((), first.dtype)))[1]
+
+
+def power_passes(size: int) -> int:
+    """Passes of a power iteration after which it has more than half of the norm."""
+    return 3 + int(np.ceil(np.log2(size) / 4))

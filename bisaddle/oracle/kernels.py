@@ -16,7 +16,7 @@ from bisaddle.devices import mesh_of
 from bisaddle.oracle import bends, depends, derivatives, large, separable
 from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
-from bisaddle.programs import LIGHT_BYTES, Program, near, on_device
+from bisaddle.programs import LIGHT_BYTES, Program, near
 from bisaddle.sets.flat import FlatSet, flat_set
 from bisaddle.trees import Shape
 
@@ -100,11 +100,10 @@ class Kernels:
         self.dtype = self.x.dtype
         self.theta, self.y = (Shape.of(part, empty=self.dtype) for part in (point.theta, point.y))
         self.eps = float(np.finfo(self.dtype).eps)
-        shapes, mesh = (self.x, self.theta, self.y), mesh_of(problem.data)
-        if mesh is not None:
-            shapes = tuple(replace(shape, mesh=mesh) for shape in shapes)
+        mesh, shapes = mesh_of(problem.data), (self.x, self.theta, self.y)
+        shapes = (shape if mesh is None else replace(shape, mesh=mesh) for shape in shapes)
         functions = problem.upper, problem.lower, problem.data, problem.derivatives
-        self.part = near(_Part(*functions, *shapes, derivatives.taken(problem)))
+        self.part = near(_Part(*functions, *shapes, outside=derivatives.taken(problem)))
         self.has_lower, self.streamed = problem.lower is not None, False
         self.x_set: FlatSet = flat_set(problem.x_set, point.x)
         self.y_set: FlatSet | None = None if problem.y_set is None else flat_set(problem.y_set, point.y)
@@ -136,7 +135,8 @@ class Kernels:
         return self._lower.put(array)
 
     def point(self, x: Vector, theta: Vector, y: Vector) -> Point:
-        return Point(*on_device((self.x.tree(x), self.theta.tree(theta), self.y.tree(y))))
+        """Of NumPy arrays, views of these where they can be: to be `given_out` before a user sees them."""
+        return Point.made(x=self.x.tree(x), theta=self.theta.tree(theta), y=self.y.tree(y))
 
     def flat(self, point: Point, own: bool = True) -> tuple[Vector, Vector, Vector]:
         """x, theta and y; if not own, x may be that of the point, to be read only."""
@@ -256,7 +256,7 @@ class Kernels:
     ) -> tuple[float, float]:
         """(|g_theta_x|, |J|) of the same J, from below, by power iterations of so many passes: see `shortfall`."""
         first = np.random.default_rng(1).normal(size=theta.size).astype(self.dtype)
-        count = np.array(power_passes(theta.size) if passes is None else passes)
+        count = np.array(bends.power_passes(theta.size) if passes is None else passes)
         each = ends[:, None] if self.large else ends[None]  # of a large J the squares of its parts are added
         found = [self._norms(x, theta, y, w, first, part, count) for part in each]
         return float(found[0][0]), float(np.linalg.norm([float(bend) for _, bend in found]))
@@ -285,11 +285,6 @@ class Kernels:
     def has_hidden_layer(self) -> bool:
         """Whether x holds the weights of a network: f or g has a hidden layer in x."""
         return depends.is_network(self._upper)
-
-
-def power_passes(size: int) -> int:
-    """Passes of a power iteration after which it has more than half of the norm."""
-    return 3 + int(np.ceil(np.log2(size) / 4))
 
 
 # --- the programs -----------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class History:
         certified, estimates = self.certified.rows(), self.estimates.rows()
         rows = np.concatenate([certified, estimates[~np.isin(estimates[:, K], certified[:, K])]])
         columns = rows[np.argsort(rows[:, K], kind="stable")].T
-        return Trace(
+        return Trace.made(
             **{name: column.astype(WHOLE.get(name, np.float64)) for name, column in zip(COLUMNS, columns, strict=True)}
         )
 
