@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -135,8 +134,8 @@ class Program:
 
     def beside(self, function: Callable, name: str) -> "Program":
         """Another function of the same `fixed`, which is not looked at again."""
-        other = copy(self)
-        other.function, other.name, other.compiled = function, name, {}
+        other = object.__new__(Program)
+        vars(other).update(vars(self), function=function, name=name, compiled={})
         return other
 
     def __call__(self, *arrays: Any) -> Any:

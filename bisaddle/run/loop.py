@@ -223,7 +223,7 @@ class HostRun(Run):
         self.tried: Look | None = None
         self.narrow: Look | None = None
         self.start, self.host = start, method
-        self.looks = method.looks(problem, self.kernels, x, theta, y)
+        self.looks = type(method).looks(method, problem, self.kernels, x, theta, y)
 
     def look_at_start(self, limits: Limits) -> None:
         # with much data a certificate of the start costs as much as many steps, and tells what the first step tells

@@ -33,7 +33,7 @@ from bisaddle.run.starts import as_starts, best_result, check_starts, moved_into
 from bisaddle.run.streamed import kernels_of, reading, streamed
 from bisaddle.showing import changed, given_out
 from bisaddle.streams.chunks import Chunks, Reader
-from bisaddle.trees import Number, dtype_of
+from bisaddle.trees import Number, Shape
 
 # a run is recorded a hundred times, and at least as often as this
 MOST_STEPS_BETWEEN = 1000
@@ -337,10 +337,11 @@ def _check_limits(tol, max_steps, max_seconds, every) -> None:
 
 
 def _warn_of_rounding(tol: float | None, start: Point) -> None:
-    eps = float(np.finfo(dtype_of(start.x)).eps)
+    dtype = Shape.of(start.x).dtype
+    eps = float(np.finfo(dtype).eps)
     if tol is not None and tol < ROUNDINGS * eps:
         warnings.warn(
-            f"tol={tol:g} is hardly more than rounding in {dtype_of(start.x)}, and may not be certified; raise it"
+            f"tol={tol:g} is hardly more than rounding in {dtype}, and may not be certified; raise it"
             + (', or call jax.config.update("jax_enable_x64", True) and give float64 arrays' if eps > 1e-10 else ""),
             stacklevel=3,
         )
