@@ -1,7 +1,7 @@
 """The derivatives of a problem at flat NumPy vectors, each a small compiled program: for what runs on the host."""
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +25,8 @@ Vector = np.ndarray
 MOST_PRODUCTS = 10
 # columns of a Hessian that are made at once, where devices have to talk for each time
 FEW_COLUMNS = 8
-# variables beyond which every copy of a vector counts
-LARGE = 2**17
+LARGE = 2**17  # variables beyond which every copy of a vector counts
+RECENT, SHORT = 32, 2**10  # places at which f is still known, for certificates come back to some; variables, at most
 
 
 class Upper(NamedTuple):
@@ -113,7 +113,8 @@ class Kernels:
         self.wide = self.x.size > LARGE
         self.large = self.wide or self.theta.size > LARGE
         self._upper = Program(large.upper if self.large else _upper, "f and its gradients", self.part)
-        beside = self._upper.beside
+        beside, upper = self._upper.beside, self._upper
+        self._recent = lru_cache(RECENT)(lambda packed, dtype: upper(np.frombuffer(packed, dtype)))
         self._lower = beside(_lower_of if self.large else _lower, "solves with the Hessian of g")
         self._gradient = beside(large.gradient, "the gradient of g")
         self._product = beside(large.product, "a product with the Hessian of g")
@@ -144,7 +145,7 @@ class Kernels:
 
     def packed_upper(self, packed: Vector) -> Vector:
         """f and its gradients in one vector, at x, theta and y in one vector."""
-        return self._upper(packed)
+        return self._recent(packed.tobytes(), packed.dtype) if packed.size <= SHORT else self._upper(packed)
 
     def upper_parts(self, x: Vector, theta: Vector, y: Vector) -> tuple[Vector, ...]:
         """The same, of a large x or theta: each by itself."""
