@@ -9,9 +9,8 @@ import bisaddle as bs
 from bisaddle.certificate.bounds import worst_value
 from bisaddle.oracle import implicit as accurate, kernels as kernels_module
 from bisaddle.oracle.implicit import Hessian, Implicit
-from bisaddle.oracle.kernels import RECENT, Kernels
+from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.theta_blocks import block_order, unit_rows
-from bisaddle.programs import Program
 from tests import reference
 from tests.registry import PROBLEMS, TWINS
 from tests.test_certificate import feasible_point
@@ -389,17 +388,3 @@ def test_the_worst_value_with_a_penalty_and_from_outside_the_set():
         wanted = weight * np.log(np.sum(np.exp(b / weight)))
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
         assert found - 1e-12 <= wanted <= found + rest + 1e-12
-
-
-def test_f_is_asked_for_once_at_a_place_and_again_after_many_others(monkeypatch):
-    problem, point = mixed()
-    kernels, calls = Kernels(problem, point), []
-    usual = Program.__call__
-    monkeypatch.setattr(Program, "__call__", lambda self, *arrays: calls.append(self.name) or usual(self, *arrays))
-    x, theta, y = kernels.flat(point)
-    first, again = kernels.upper(x, theta, y), kernels.upper(x.copy(), theta, y)
-    assert len(calls) == 1
-    assert first.value == again.value and all(map(np.array_equal, first[1:], again[1:]))
-    values = [kernels.upper(x + i, theta, y).value for i in range(1, RECENT + 1)]
-    assert len(calls) == 1 + RECENT and len({first.value, *values}) == len(values) + 1
-    assert kernels.upper(x, theta, y).value == first.value and len(calls) == 2 + RECENT
