@@ -222,7 +222,7 @@ def total(values: Array, axis: int, order: Order | None, along: str) -> Array:
 
 def is_elsewhere(leaf: Any) -> bool:
     """Whether a part of an array lies on other hosts only."""
-    return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable and not leaf.is_fully_replicated
+    return isinstance(leaf, jax.Array) and not leaf.is_fully_replicated and not leaf.is_fully_addressable
 
 
 def whole(leaf: Any) -> np.ndarray:

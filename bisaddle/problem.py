@@ -1,6 +1,8 @@
 """Problem, Point, Constants, Derivatives: the mathematics, stated once."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from inspect import signature
 
 import equinox as eqx
@@ -137,6 +139,16 @@ class Derivatives(Shown):
                 raise ValueError(f"Derivatives: {name} must be a function, given {type(function).__name__}")
 
 
+@cache
+def _unknown() -> Constants:
+    return Constants()
+
+
+@cache
+def _automatic() -> Derivatives:
+    return Derivatives()
+
+
 # what upper and lower may be given, in this order
 ARGUMENTS = {"upper": ("x", "theta", "y", "data"), "lower": ("x", "theta", "data")}
 
@@ -194,7 +206,9 @@ def _set_instead(given) -> str:
     return ""
 
 
-class Functions(eqx.Module):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Functions:
     """The functions of a problem and their data, without its sets: what a program of derivatives is compiled for."""
 
     upper: Callable
@@ -224,8 +238,8 @@ class Problem(Shown):
     x_set: ConvexSet = eqx.field(default=None)
     y_set: ConvexSet | None = None
     data: PyTree = None
-    constants: Constants = eqx.field(converter=lambda c: Constants() if c is None else c, default=None)
-    derivatives: Derivatives = eqx.field(converter=lambda d: Derivatives() if d is None else d, default=None)
+    constants: Constants = eqx.field(converter=lambda c: _unknown() if c is None else c, default=None)
+    derivatives: Derivatives = eqx.field(converter=lambda d: _automatic() if d is None else d, default=None)
     noise: Leaf | None = eqx.field(
         converter=lambda n: None if n is None else number(n, "Problem noise", ">= 0"), default=None
     )

@@ -132,6 +132,12 @@ class Program:
         self.kinds = tuple(_kind(leaf) for leaf in self.leaves)
         self.compiled: dict[tuple, Any] = {}
 
+    def beside(self, function: Callable, name: str) -> "Program":
+        """Another function of the same `fixed`, which is not looked at again."""
+        other = object.__new__(Program)
+        vars(other).update(vars(self), function=function, name=name, compiled={})
+        return other
+
     def __call__(self, *arrays: Any) -> Any:
         watch().check(self.name)
         shapes = tuple((array.shape, array.dtype) for array in arrays)
@@ -147,17 +153,19 @@ class Program:
         return np.asarray(found) if isinstance(found, jax.Array) else jax.tree.map(np.asarray, found)
 
     def _program(self, arrays: tuple, shapes: tuple) -> Any:
-        function, form = self.function, self.form
-        flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
-        pinned: dict[str, Any] = {}
-        if self.mesh is not None:
-            pinned["out_shardings"] = replicated(self.mesh)  # every process needs all of the answer
-        elif self.device is not None:
-            # jax.default_device would have the user's functions traced anew
-            pinned["in_shardings"] = SingleDeviceSharding(self.device)
-        jitted, given = jax.jit(flat, **pinned), placed(arrays, self.mesh)
-        key = (function, form, self.kinds, shapes, self.device, self.taken)
-        return _kept(key, self.name, lambda: _compiled(jitted.lower(self.leaves, *given), [*self.leaves, *arrays]))
+        def build() -> Any:
+            function, form = self.function, self.form
+            flat = lambda leaves, *arrays: function(jax.tree.unflatten(form, leaves), *arrays)
+            pinned: dict[str, Any] = {}
+            if self.mesh is not None:
+                pinned["out_shardings"] = replicated(self.mesh)  # every process needs all of the answer
+            elif self.device is not None:
+                # jax.default_device would have the user's functions traced anew
+                pinned["in_shardings"] = SingleDeviceSharding(self.device)
+            lowered = jax.jit(flat, **pinned).lower(self.leaves, *placed(arrays, self.mesh))
+            return _compiled(lowered, [*self.leaves, *arrays])
+
+        return _kept((self.function, self.form, self.kinds, shapes, self.device, self.taken), self.name, build)
 
     def put(self, array: np.ndarray) -> jax.Array:
         """An array for later calls, where the program runs."""
@@ -253,14 +261,14 @@ def caller_device() -> Any:
 
 def near(tree: PyTree) -> PyTree:
     """on_device, but few data on the device of the caller's thread, unless they were put anywhere in particular."""
-    tree, device = on_device(tree), caller_device()
-    leaves = jax.tree.leaves(tree)
-    if device is None or sum(leaf.nbytes for leaf in leaves) > LIGHT_BYTES:
-        return tree
-    usual = {device, jax.devices()[0]}
-    if not all(leaf.devices() <= usual for leaf in leaves):
-        return tree
-    return jax.tree.map(lambda leaf: leaf if leaf.devices() == {device} else jax.device_put(leaf, device), tree)
+    canonical = lambda leaf: np.asarray(leaf, jax.dtypes.canonicalize_dtype(np.result_type(leaf)))
+    tree = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else canonical(leaf), tree)
+    leaves, device = jax.tree.leaves(tree), caller_device()
+    places = lambda leaf: leaf.devices() if isinstance(leaf, jax.Array) else set()
+    few = device is not None and sum(leaf.nbytes for leaf in leaves) <= LIGHT_BYTES
+    if few and all(places(leaf) <= {device, jax.devices()[0]} for leaf in leaves):
+        return jax.tree.map(lambda leaf: leaf if places(leaf) == {device} else jax.device_put(leaf, device), tree)
+    return on_device(tree)
 
 
 def _kind(leaf: Any) -> tuple:
@@ -374,6 +382,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(inner)
 
 
+@cache
 def _installed(file: str) -> bool:
     """Whether it is of Python itself, of a package, or ours."""
     return bool(INSTALLED & {*Path(file).parts}) or file.startswith(OURS)

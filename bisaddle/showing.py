@@ -5,7 +5,7 @@ import functools
 import html
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,6 +18,9 @@ TABLE = "border-collapse:collapse;font-size:13px;line-height:1.5"
 CELL = "text-align:left;padding:1px 12px 1px 0;border:0;background:none;vertical-align:top"
 
 
+M = TypeVar("M", bound="Shown")
+
+
 class Shown(eqx.Module):
     """A module whose repr is the call that makes it, without what has its default, and with numbers for arrays."""
 
@@ -28,6 +31,29 @@ class Shown(eqx.Module):
         """The fields to show, by name: those without a default, and those that differ from it."""
         fields = [field for field in dataclasses.fields(self) if field.repr]
         return {field.name: getattr(self, field.name) for field in fields if not _is_default(self, field)}
+
+    @classmethod
+    def made(cls: type[M], **fields: Any) -> M:
+        """One of these fields, all of them, converted and checked already: as jax.tree.unflatten makes one.
+
+        Equinox takes longer over each field of what a run makes than most of them take to compute.
+        """
+        names = cls.__dataclass_fields__
+        assert fields.keys() == names.keys()
+        module = object.__new__(cls)
+        for name in names:
+            object.__setattr__(module, name, fields[name])
+        return module
+
+
+def changed(module: M, **fields: Any) -> M:
+    """dataclasses.replace for fields that are converted and checked already."""
+    return module.made(**(vars(module) | fields))
+
+
+def given_out(tree: Any) -> Any:
+    """A tree as users are to see it: its NumPy arrays as JAX arrays; numbers stay what they are."""
+    return jax.tree.map(lambda leaf: jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf, tree)
 
 
 def described(value: Any) -> str:

@@ -143,7 +143,9 @@ class Shape:
 
     @cached_property
     def dtype(self) -> np.dtype:
-        return np.dtype(jnp.result_type(*self.dtypes)) if self.dtypes else self.empty
+        if len(set(self.dtypes)) > 1:
+            return np.dtype(jnp.result_type(*self.dtypes))
+        return self.dtypes[0] if self.dtypes else self.empty
 
     @cached_property
     def structs(self) -> PyTree:
@@ -211,5 +213,6 @@ class Shape:
 
 def _dtype(leaf: Any) -> np.dtype:
     """As JAX has it: without jax_enable_x64 a float64 is a float32."""
-    given = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
-    return np.dtype(jnp.result_type(jax.dtypes.canonicalize_dtype(given), float))
+    given = jax.dtypes.canonicalize_dtype(leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype)
+    # what is a float stays one, and to ask JAX for that takes longer than all else here
+    return np.dtype(given if given.kind == "f" else jnp.result_type(given, float))

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import bisaddle as bs
 from bisaddle import programs
+from bisaddle.oracle.kernels import RECENT, Kernels
 from bisaddle.programs import OutOfTime, Program, Watch, cached, one_blas_thread, watched
 from bisaddle.trees import Shape
 from tests.registry import PROBLEMS
@@ -351,3 +352,25 @@ def test_threads_come_back_whoever_leaves_first():
         assert blas_threads() == {1}
         second.__exit__(None, None, None)
         assert blas_threads() == before
+
+
+def test_f_is_asked_for_once_at_a_place_and_again_after_many_others(monkeypatch):
+    problem, point, _ = PROBLEMS["wavy saddle"](0)
+    kernels, calls = Kernels(problem, point), []
+    usual = Program.__call__
+    monkeypatch.setattr(Program, "__call__", lambda self, *arrays: calls.append(self.name) or usual(self, *arrays))
+    x, theta, y = kernels.flat(point)
+    first, again = kernels.upper(x, theta, y), kernels.upper(x.copy(), theta, y)
+    assert len(calls) == 1
+    assert first.value == again.value and all(map(np.array_equal, first[1:], again[1:]))
+    values = [kernels.upper(x + i, theta, y).value for i in range(1, RECENT + 1)]
+    assert len(calls) == 1 + RECENT and len({first.value, *values}) == len(values) + 1
+    assert kernels.upper(x, theta, y).value == first.value and len(calls) == 2 + RECENT
+
+
+def test_a_program_beside_another_has_its_arrays_and_is_compiled_by_itself(kept):
+    program = Program(total, "a sum", {"a": np.ones(3), "b": 2.0})
+    other = program.beside(lambda fixed, v: total(fixed, v) - v, "a sum of less")
+    assert count(lambda: program(np.ones(3))) == 1 == count(lambda: other(np.ones(3)))
+    np.testing.assert_array_equal(program(np.ones(3)) - other(np.ones(3)), np.ones(3))
+    assert other.leaves is program.leaves and (other.name, program.name) == ("a sum of less", "a sum")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bisaddle as bs
-from bisaddle.showing import WIDTH, shown, sparkline
+from bisaddle.showing import WIDTH, changed, shown, sparkline
 from tests.registry import PROBLEMS
 
 
@@ -86,3 +86,23 @@ def test_a_sparkline_falls_where_the_values_fall():
     across, down = np.array([pair.split(",") for pair in points[1].split()], float).T
     assert np.allclose(down, 2 + 40 * np.array([0, 1, 3]) / 3, atol=0.06) and np.all(np.diff(across) > 0)
     assert sparkline([1.0]) == sparkline([0.0, -1.0]) == ""
+
+
+# --- objects made without a check of each field ----------------------------------------------------------------------
+
+
+def test_what_is_made_of_fields_is_what_the_class_makes_of_them(solved):
+    problem, start, result, records = solved
+    for module in (problem, start, result, result.trace, result.certificate, records[0].point):
+        fields = vars(module)
+        made = type(module).made(**dict(reversed(fields.items())))
+        assert list(vars(made)) == list(fields) and all(vars(made)[name] is fields[name] for name in fields)
+        assert jax.tree.structure(made) == jax.tree.structure(type(module)(**fields))
+
+
+def test_all_fields_are_needed_and_no_other():
+    point = bs.Point(x=np.zeros(2), y=np.ones(3))
+    assert changed(point, y=None).y is None and changed(point, y=None).x is point.x
+    for fields in ({"x": point.x}, vars(point) | {"z": None}):
+        with pytest.raises(AssertionError):
+            bs.Point.made(**fields)

@@ -212,7 +212,7 @@ def estimated(function, at, offset=0.0):
     problem = bs.Problem(rounded, None, bs.sets.FreeBall(), None, np.array(offset))
     kernels = Kernels(problem, point := bs.Point(x=at))
     solved = Implicit(kernels, *kernels.flat(point))
-    return rounding_noise(solved, along_a_line(solved))
+    return rounding_noise(along_a_line(solved))
 
 
 BENT = {
@@ -276,7 +276,7 @@ def test_smooth_functions_have_no_more_than_their_rounding():
         problem, start, _ = PROBLEMS[name](0)
         kernels = Kernels(problem, start)
         solved = Implicit(kernels, *kernels.flat(start))
-        noise = rounding_noise(solved, along_a_line(solved))
+        noise = rounding_noise(along_a_line(solved))
         assert max(noise) <= 1e-13, name
 
 

@@ -45,15 +45,18 @@ class Sensitivity(NamedTuple):
         return x_error + self.x_lower * lower + self.x_linear * linear, y_error + self.y_lower * lower
 
 
-def sensitivity(solved: Implicit, mu_g: float | None, matrices: bool, passes: int | None = None) -> Sensitivity:
+def sensitivity(
+    solved: Implicit, mu_g: float | None, matrices: bool | None = None, passes: int | None = None
+) -> Sensitivity:
     """For theta and w that solve their equations up to residuals.
 
         delta = Hess^-1 g_theta to first order, theta - theta*;     J = d/dtheta (Gx, linear residual, Gy) at fixed w
         Gy - grad_y L = J_y delta,      Gx - grad_x L = J_x delta - g_theta_x Hess^-1 (J_r delta - linear residual)
 
     matrices: the norms of these two maps are taken as they stand, from their matrices; else they are bounded by |J|,
-    |g_theta_x| and 1 / mu_g, which may be far more. mu_g: None where it is not known. passes: of the power iterations
-    behind those norms; fewer are cheaper, and the bound is larger by what they may have missed.
+    |g_theta_x| and 1 / mu_g, which may be far more; None: where there can be matrices. mu_g: None where it is not
+    known. passes: of the power iterations behind those norms; fewer are cheaper, and the bound is larger by what they
+    may have missed.
     """
     kernels, upper = solved.kernels, solved.upper
     rounding = 8 * kernels.eps
@@ -69,7 +72,7 @@ def sensitivity(solved: Implicit, mu_g: float | None, matrices: bool, passes: in
         ends = theta[None]
     else:
         ends = np.stack([theta, theta - solved.g_theta / theta.dtype.type(mu_g)])
-    if matrices:
+    if can_have_matrices(solved) if matrices is None else matrices:
         hessian = solved.hessian
         inverse, cross = hessian.inverse, hessian.cross
         through = np.concatenate(

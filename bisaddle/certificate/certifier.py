@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.certificate.bounds import Sensitivity, can_have_matrices, free_parts, sensitivity, worst_value
+from bisaddle.certificate.bounds import Sensitivity, free_parts, sensitivity, worst_value
 from bisaddle.certificate.consistency import ENOUGH, mismatch
 from bisaddle.certificate.noise import Noise, along_a_line, rounding_noise
 from bisaddle.certificate.wide import widened
@@ -23,10 +23,10 @@ from bisaddle.oracle.validate import (
     require_positive,
 )
 from bisaddle.problem import Point, Problem, described
-from bisaddle.programs import on_device, one_blas_thread
+from bisaddle.programs import one_blas_thread
 from bisaddle.sets.flat import FlatSet
 from bisaddle.sets.flat_base import length
-from bisaddle.showing import Shown, card
+from bisaddle.showing import Shown, card, changed, given_out
 from bisaddle.trees import Number
 
 MEASURES = ("projection", "lmo", "mixed")
@@ -247,12 +247,12 @@ class Certifier:
     def certificate(
         self, x: Vector, theta: Vector, y: Vector, accuracy: float = 0.0, below: float | None = None
     ) -> Certificate:
-        """The certificate at flat vectors; below: in place of the certifier's own."""
+        """The certificate at flat vectors, and of NumPy arrays; below: in place of the certifier's own."""
         with np.errstate(all="ignore"):  # NaN and infinity are answers here
             x, theta, y = (v.astype(self.kernels.dtype, copy=False) for v in (x, theta, y))
             solved = Implicit(self.kernels, x, theta, y, accuracy)
             below = self.below if below is None else below
-            return self._certificate(solved, theta, self._sensitivity(solved), below)
+            return self._certificate(solved, theta, sensitivity(solved, self.mu_g), below)
 
     def decisive(self, x: Vector, theta: Vector, y: Vector, w: Vector, tol: float) -> Certificate | None:
         """A certificate that tells whether gap and error are at most tol, no more accurate than that takes.
@@ -275,14 +275,14 @@ class Certifier:
             if certificate.gap + certificate.error_bound > tol:
                 found, w, solved, certificate = solved.theta, solved.w, None, None  # a large theta needs their memory
                 solved = Implicit(self.kernels, x, found, y, w=w)
-                certificate = self._certificate(solved, theta, self._sensitivity(solved), tol)
+                certificate = self._certificate(solved, theta, sensitivity(solved, self.mu_g), tol)
             return certificate
 
     def with_free_parts(self, point: Point, certificate: Certificate) -> Certificate:
-        """The certificate, with the parts of x that a degenerate corner leaves free."""
+        """The certificate to be shown, with the parts of x that a degenerate corner leaves free."""
         own, (x, _, y) = self.kernels, self.kernels.flat(point, own=False)
         theta, Gx = own.theta.ravel(certificate.theta), own.x.ravel(certificate.x_gradient, own=False)
-        return replace(certificate, free_parts=free_parts(own, x, theta, y, Gx, certificate.y_in_corner))
+        return changed(given_out(certificate), free_parts=free_parts(own, x, theta, y, Gx, certificate.y_in_corner))
 
     def _certificate(self, solved: Implicit, theta: Vector, sensitivity: Sensitivity, below: float) -> Certificate:
         kernels, x, y = self.kernels, solved.x, solved.y
@@ -300,7 +300,7 @@ class Certifier:
         noise, lower, convex, wrong = self.noise or Noise(), None, None, ""
         if not x_gap + y_gap > below:  # or NaN
             line = along_a_line(solved, None if self.noise is None else ENOUGH)
-            noise = rounding_noise(solved, line) if self.noise is None else self.noise
+            noise = rounding_noise(line) if self.noise is None else self.noise
             wrong = mismatch(solved, line, noise, 0.0 if self.noise is None else self.noise.value)
             del line  # before others need its memory
             lower = lower_witness(solved, self.mu_g, theta, noise.g_theta)
@@ -310,7 +310,7 @@ class Certifier:
         worst_error += steepness * off + max(noise.value, 8 * kernels.eps * abs(worst))
         error = self._error_bound(solved, *sensitivity.errors(solved, noise))
         hidden = self._hidden(x_violation, solved.Gx, self.tau) + self._hidden(y_violation, upper.f_y, self.sigma)
-        return Certificate(
+        return Certificate.made(
             x_gap=x_gap,
             y_gap=y_gap,
             value=value,
@@ -322,19 +322,17 @@ class Certifier:
             y_violation=y_violation,
             lower_residual=solved.lower_residual,
             linear_residual=solved.linear_residual,
-            theta=on_device(kernels.theta.tree(solved.theta)),
-            w=on_device(kernels.theta.tree(solved.w)),
-            x_gradient=on_device(kernels.x.tree(solved.Gx)),
+            theta=kernels.theta.tree(solved.theta),
+            w=kernels.theta.tree(solved.w),
+            x_gradient=kernels.x.tree(solved.Gx),
             y_in_corner=in_corner,
             measure=self.measure,
+            free_parts=(),
             error_is_bound=self.error_is_bound and not wrong and self._first_order_is_enough(solved, off),
             mismatch=wrong,
-            lower_witness=None if lower is None else Witness(on_device(kernels.theta.tree(lower[0])), *lower[1:]),
-            upper_witness=None if convex is None else Witness(on_device(kernels.y.tree(convex[0])), *convex[1:]),
+            lower_witness=None if lower is None else Witness(kernels.theta.tree(lower[0]), *lower[1:]),
+            upper_witness=None if convex is None else Witness(kernels.y.tree(convex[0]), *convex[1:]),
         )
-
-    def _sensitivity(self, solved: Implicit) -> Sensitivity:
-        return sensitivity(solved, self.mu_g, can_have_matrices(solved))
 
     def _theta_error(self, solved: Implicit, noise: Noise) -> float:
         """How far theta*(x) can be from where it was found: |g_theta| / mu_g."""

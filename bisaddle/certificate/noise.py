@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bisaddle.oracle.implicit import Implicit, norm, normal
-from bisaddle.oracle.kernels import Kernels, Products, Vector
+from bisaddle.oracle.kernels import Kernels, Products, Upper, Vector
 from bisaddle.oracle.sketch import kept, sketched
 from bisaddle.sets.flat import FlatSet
 from bisaddle.trees import stepped
@@ -29,6 +29,7 @@ NEXT, POLE, TWICE = 4.0, 3, 2.0
 ORDINARY = 64
 # what is estimated from a few differences may be this much larger
 SAFETY = 4.0
+TINY = np.finfo(np.float64).tiny
 # x, theta and y in one vector; where x or theta is large each by itself: packing them takes a copy
 Packed = Vector | tuple[Vector, Vector, Vector]
 
@@ -56,8 +57,9 @@ class Line(NamedTuple):
 
     moves: the distances, in lengths of the direction (of x, theta and y), in order; slopes[move, point], upper[move,
     point]: how steep f is along the direction, and f, f_x, f_theta, f_y, sketched where they are long; parts: where
-    they end. lower_moves, lower_slopes[move, point], lower[move, point]: the same of <g_theta, w>, how steep that is,
-    <g_theta, theta part of the direction>; and of g, g_theta, g_theta_theta w, g_theta_x w; None without a lower level.
+    they end; rounding: what `jitter` sees in upper, None where it was not asked for. lower_moves, lower_slopes[move,
+    point], lower[move, point]: the same of <g_theta, w>, how steep that is, <g_theta, theta part of the direction>; and
+    of g, g_theta, g_theta_theta w, g_theta_x w; None without a lower level.
     """
 
     direction: Packed
@@ -65,10 +67,12 @@ class Line(NamedTuple):
     slopes: Vector
     upper: Vector
     parts: Vector
+    rounding: Vector | None
     lower_moves: tuple[float, ...] = ()
     lower_slopes: Vector | None = None
     lower: Vector | None = None
     lower_parts: Vector | None = None
+    lower_rounding: Vector | None = None
 
 
 def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Line:
@@ -83,35 +87,52 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
     at, direction = packed_for(kernels, x, theta, y), packed_for(kernels, *ways)
 
     def upper(packed: Packed) -> Vector:
-        value, slope, pieces = upper_along(kernels, packed, direction)
-        return np.concatenate([[slope], [value], *map(sketched, pieces)])
+        return _upper_row(*upper_along(kernels, packed, direction))
 
     def lower(packed: Packed) -> Vector:
         at_x, at_theta, _ = parts_of(kernels, packed)
-        found = solved.products_of(w, at_x, at_theta)
+        return lower_row(solved.products_of(w, at_x, at_theta))
+
+    def lower_row(found: Products) -> Vector:
         return np.concatenate([lower_slopes(found, w, *ways[:2]), [found.value], *_sketched_lower(found)])
 
     refined = not kernels.heavy and orders is None
+    estimated = orders is None
     orders = orders if orders is not None and kernels.heavy else orders_for(kernels)
 
-    def samples(function: Callable[[Vector], Vector], moves: tuple[float, ...], slopes: int) -> tuple[Any, Vector]:
-        """The moves, and what the function is along them, after so many slopes."""
-        rows = _defined(sampled(function, at, direction, moves, orders[-1] + 2), slopes)
-        more = missing_moves(rows[..., slopes:], orders, moves, kernels.eps) if refined else ()
-        if more:
-            rows = np.concatenate([rows, _defined(sampled(function, at, direction, more, orders[-1] + 2), slopes)])
-            order = np.argsort(moves + more)
+    def samples(
+        function: Callable[[Any], Vector], first: Vector | None, moves: tuple[float, ...], slopes: int
+    ) -> tuple[Any, Vector, Vector | None]:
+        """The moves, what the function is along them, after so many slopes, and the rounding seen in it."""
+        first = function(at) if first is None else first
+        sampled_along = lambda moves: _defined(sampled(function, at, direction, moves, orders[-1] + 2, first), slopes)
+        rows = sampled_along(moves)
+        if not estimated:
+            return moves, rows, None
+        rounding = jitter(rows[..., slopes:], orders, moves, kernels.eps)
+        if refined and norm(rounding) > UNITS * kernels.eps * max(1.0, abs(rows[0, 0, slopes])):
+            more = tuple(move for move in MORE if move < moves[-1])
+            rows, order = np.concatenate([rows, sampled_along(more)]), np.argsort(moves + more)
             moves, rows = tuple(float(move) for move in np.array(moves + more)[order]), rows[order]
-        return moves, rows
+            rounding = jitter(rows[..., slopes:], orders, moves, kernels.eps)
+        return moves, rows, rounding
 
-    moves, above = samples(upper, (SHORT,) if kernels.heavy else (SHORT, LONG, LONGER), 1)
+    # what is known of the point itself is not asked for again; of a large x it was not kept
+    known = None if kernels.wide and kernels.has_lower else _upper_row(*_along(kernels, solved.upper, direction))
+    moves, above, rounding = samples(upper, known, (SHORT,) if kernels.heavy else (SHORT, LONG, LONGER), 1)
     ends = np.cumsum([1, kept(x.size), kept(theta.size)])
-    line = Line(direction, moves, above[..., 0], above[..., 1:], ends)
+    line = Line(direction, moves, above[..., 0], above[..., 1:], ends, rounding)
     if not kernels.has_lower:
         return line
-    moves, below = samples(lower, (SHORT,), 3)
+    moves, below, rounding = samples(lower, None if kernels.wide else lower_row(solved.products), (SHORT,), 3)
     ends = np.cumsum([1, kept(theta.size), kept(theta.size)])
-    return line._replace(lower_moves=moves, lower_slopes=below[..., :3], lower=below[..., 3:], lower_parts=ends)
+    return line._replace(
+        lower_moves=moves,
+        lower_slopes=below[..., :3],
+        lower=below[..., 3:],
+        lower_parts=ends,
+        lower_rounding=rounding,
+    )
 
 
 def packed_for(kernels: Kernels, x: Vector, theta: Vector, y: Vector) -> Packed:
@@ -120,16 +141,30 @@ def packed_for(kernels: Kernels, x: Vector, theta: Vector, y: Vector) -> Packed:
 
 def parts_of(kernels: Kernels, packed: Packed) -> Any:
     """x, theta and y again."""
-    return packed if isinstance(packed, tuple) else np.split(packed, np.cumsum([kernels.x.size, kernels.theta.size]))
+    if isinstance(packed, tuple):
+        return packed
+    first, second = kernels.x.size, kernels.x.size + kernels.theta.size
+    return packed[:first], packed[first:second], packed[second:]
 
 
 def upper_along(kernels: Kernels, packed: Packed, direction: Packed) -> tuple[float, float, Any]:
     """f, how steep it is along the direction, and its gradients in x, theta and y."""
     if isinstance(packed, tuple):
-        value, *pieces = kernels.upper(*packed)
-        return value, sum(map(dot, pieces, direction)), pieces
+        return _along(kernels, kernels.upper(*packed), direction)
     found = kernels.packed_upper(packed)
     return float(found[0]), dot(found[1:], direction), parts_of(kernels, found[1:])
+
+
+def _along(kernels: Kernels, found: Upper, direction: Packed) -> tuple[float, float, Any]:
+    """The same of what is known."""
+    value, *pieces = found
+    if isinstance(direction, tuple):
+        return value, sum(map(dot, pieces, direction)), pieces
+    return value, dot(np.concatenate(pieces), direction), pieces
+
+
+def _upper_row(value: float, slope: float, pieces: Any) -> Vector:
+    return np.concatenate([[slope, value], *map(sketched, pieces)])
 
 
 def lower_slopes(found: Products, w: Vector, x_part: Vector | None, theta_part: Vector) -> list[float]:
@@ -155,24 +190,28 @@ def orders_for(kernels: Kernels) -> tuple[int, ...]:
     return HEAVY_ORDERS if kernels.heavy else ORDERS
 
 
-def rounding_noise(solved: Implicit, line: Line) -> Noise:
+def rounding_noise(line: Line) -> Noise:
     """From differences of high order along a line through the point, as Moré and Wild estimate noise.
 
     For values with errors of deviation s, the differences of order k have mean square binomial(2k, k) s^2.
     """
-    orders, eps = orders_for(solved.kernels), solved.kernels.eps
-    sizes = [norm(part) for part in np.split(jitter(line.upper, orders, line.moves, eps), line.parts)]
-    if line.lower is not None and line.lower_parts is not None:
-        found = jitter(line.lower, orders, line.lower_moves, eps)
-        sizes += [norm(part) for part in np.split(found, line.lower_parts)]
+    assert line.rounding is not None
+    sizes = [norm(part) for part in np.split(line.rounding, line.parts)]
+    if line.lower_rounding is not None and line.lower_parts is not None:
+        sizes += [norm(part) for part in np.split(line.lower_rounding, line.lower_parts)]
     return Noise(*(SAFETY * size for size in sizes))
 
 
 def sampled(
-    function: Callable[[Any], Vector], at: Packed, direction: Packed, moves: tuple[float, ...], count: int
+    function: Callable[[Any], Vector],
+    at: Packed,
+    direction: Packed,
+    moves: tuple[float, ...],
+    count: int,
+    first: Vector | None = None,
 ) -> Vector:
-    """[move, i]: function(at + i move direction), for so many i."""
-    first = function(at)
+    """[move, i]: function(at + i move direction), for so many i; first: function(at), if it is known."""
+    first = function(at) if first is None else first
     return np.stack([[first, *(function(moved(at, i * move, direction)) for i in range(1, count))] for move in moves])
 
 
@@ -201,17 +240,11 @@ def jitter(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps:
     return np.max(seen, axis=0)
 
 
-def missing_moves(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float) -> tuple[float, ...]:
-    """Which other moves may show that what is seen along these is no rounding; the first entry: f, or g."""
-    if not norm(jitter(rows, orders, moves, eps)) > UNITS * eps * max(1.0, abs(rows[0, 0, 0])):
-        return ()
-    return tuple(move for move in MORE if move < moves[-1])
-
-
 def _seen(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float) -> Vector:
     """[move, entry]: what may be rounding along each move."""
-    weights, starts = _differences(orders)
+    weights, starts, powers = _differences(orders)
     rows = rows.astype(np.float64, copy=False)
+    sizes = np.max(np.abs(rows), axis=1)
     squares = np.square(np.einsum("dp,mpe->mde", weights, rows))
     deviations = np.sqrt(np.add.reduceat(squares, starts, axis=1))
     smooth = np.all(deviations[:, 1:] < SHRINKS * deviations[:, :-1], axis=1)
@@ -224,19 +257,19 @@ def _seen(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: 
     for i in range(1, len(moves)):
         longer = moves[i] / moves[i - 1]
         # an exponential grows by more than any power of the way: what it has grown by itself counts besides
-        sizes = np.max(np.abs(rows[i - 1 : i + 1]), axis=1)
-        grown = np.maximum(1.0, sizes[1] / np.maximum(longer**2 * sizes[0], np.finfo(np.float64).tiny))
-        most = TWICE * longer ** (np.array(orders) + POLE)[:, None] * deviations[i - 1] * grown
+        grown = np.maximum(1.0, sizes[i] / np.maximum(longer**2 * sizes[i - 1], TINY))
+        most = TWICE * longer**powers * deviations[i - 1] * grown
         bends = followed & (longer < NEXT) & np.all(deviations[i] <= most, axis=0)
-        usual = ORDINARY * eps * np.max(np.abs(rows[i]), axis=0)
+        usual = ORDINARY * eps * sizes[i]
         seen[i] = np.where(bends | (seen[i] <= usual), 0.0, seen[i])
         followed = smooth[i] | bends
     return seen
 
 
 @cache
-def _differences(orders: tuple[int, ...]) -> tuple[Vector, Vector]:
-    """Rows that take the differences of each order of values at equal distances, and where each order begins.
+def _differences(orders: tuple[int, ...]) -> tuple[Vector, Vector, Vector]:
+    """Rows that take the differences of each order of values at equal distances, where each order begins, and the
+    powers of the way by which they grow near a pole, as a column.
 
     They are scaled: the squares of an order add up to an estimate of the variance.
     """
@@ -245,7 +278,7 @@ def _differences(orders: tuple[int, ...]) -> tuple[Vector, Vector]:
         np.diff(np.eye(count), order, axis=0) / math.sqrt(math.comb(2 * order, order) * (count - order))
         for order in orders
     ]
-    return np.concatenate(rows), np.cumsum([0, *map(len, rows)])[:-1]
+    return np.concatenate(rows), np.cumsum([0, *map(len, rows)])[:-1], (np.array(orders) + POLE)[:, None]
 
 
 def _into(a_set: FlatSet, v: Vector, first: int = 0) -> Vector:

@@ -42,11 +42,6 @@ def curvature(part: Any, packed: Array) -> Array:
     return jnp.concatenate([value[None], first, rows.ravel()])
 
 
-def power_passes(size: int) -> int:
-    """Passes of a power iteration after which it has more than half of the norm."""
-    return 3 + int(np.ceil(np.log2(size) / 4))
-
-
 def norms(
     part: Any, x: Array, theta: Array, y: Array, w: Array, first: Array, ends: Array, passes: Array
 ) -> tuple[Array, Array]:
@@ -75,3 +70,8 @@ def _operator_norm(linear, first: Array, passes: Array) -> Array:
         return v, jnp.sqrt(square)
 
     return lax.fori_loop(0, passes, one, (unit(first)[0], jnp.zeros((), first.dtype)))[1]
+
+
+def power_passes(size: int) -> int:
+    """Passes of a power iteration after which it has more than half of the norm."""
+    return 3 + int(np.ceil(np.log2(size) / 4))

@@ -1,10 +1,9 @@
 """The derivatives of a problem at flat NumPy vectors, each a small compiled program: for what runs on the host."""
 
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +16,7 @@ from bisaddle.devices import mesh_of
 from bisaddle.oracle import bends, depends, derivatives, large, separable
 from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
-from bisaddle.programs import LIGHT_BYTES, Program, near, on_device
+from bisaddle.programs import LIGHT_BYTES, Program, near
 from bisaddle.sets.flat import FlatSet, flat_set
 from bisaddle.trees import Shape
 
@@ -26,8 +25,8 @@ Vector = np.ndarray
 MOST_PRODUCTS = 10
 # columns of a Hessian that are made at once, where devices have to talk for each time
 FEW_COLUMNS = 8
-# variables beyond which every copy of a vector counts
-LARGE = 2**17
+LARGE = 2**17  # variables beyond which every copy of a vector counts
+RECENT, SHORT = 32, 2**10  # places at which f is still known, for certificates come back to some; variables, at most
 
 
 class Upper(NamedTuple):
@@ -62,14 +61,16 @@ class Solve(NamedTuple):
     least: float
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class _Part(Functions):
-    """The functions of a problem, what they take from outside (as a number) and the shapes of a point: all that a
-    program is compiled for."""
+    """The functions of a problem, the shapes of a point, and what the functions take from outside (as a number): all
+    that a program is compiled for."""
 
-    x: Shape = eqx.field(static=True)
-    theta: Shape = eqx.field(static=True)
-    y: Shape = eqx.field(static=True)
-    outside: int = eqx.field(static=True, default=0)
+    x: Shape = field(metadata={"static": True})
+    theta: Shape = field(metadata={"static": True})
+    y: Shape = field(metadata={"static": True})
+    outside: int = field(metadata={"static": True})
 
     @property
     def shared_mesh(self) -> Mesh | None:
@@ -99,7 +100,8 @@ class Kernels:
         self.dtype = self.x.dtype
         self.theta, self.y = (Shape.of(part, empty=self.dtype) for part in (point.theta, point.y))
         self.eps = float(np.finfo(self.dtype).eps)
-        shapes = (replace(shape, mesh=mesh_of(problem.data)) for shape in (self.x, self.theta, self.y))
+        mesh, shapes = mesh_of(problem.data), (self.x, self.theta, self.y)
+        shapes = (shape if mesh is None else replace(shape, mesh=mesh) for shape in shapes)
         functions = problem.upper, problem.lower, problem.data, problem.derivatives
         self.part = near(_Part(*functions, *shapes, outside=derivatives.taken(problem)))
         self.has_lower, self.streamed = problem.lower is not None, False
@@ -111,28 +113,31 @@ class Kernels:
         self.wide = self.x.size > LARGE
         self.large = self.wide or self.theta.size > LARGE
         self._upper = Program(large.upper if self.large else _upper, "f and its gradients", self.part)
-        self._lower = Program(_lower_of if self.large else _lower, "solves with the Hessian of g", self.part)
-        self._gradient = Program(large.gradient, "the gradient of g", self.part)
-        self._product = Program(large.product, "a product with the Hessian of g", self.part)
-        products = large.products if self.large else _products
-        self._products = Program(products, "products with the Hessian of g", self.part)
-        self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
-        self._hessian_columns = Program(_hessian_one_by_one, "the Hessian of g alone", self.part)
-        self._own_columns = Program(separable.columns, "the Hessians of tasks", self.part)
-        self._bends = Program(bends.bends, "how the gradients depend on theta", self.part)
-        self._curvature = Program(bends.curvature, "f and its second derivatives", self.part)
-        self._norms = Program(bends.norms, "norms of second derivatives", self.part)
+        beside, upper = self._upper.beside, self._upper
+        self._recent = lru_cache(RECENT)(lambda packed, dtype: upper(np.frombuffer(packed, dtype)))
+        self._lower = beside(_lower_of if self.large else _lower, "solves with the Hessian of g")
+        self._gradient = beside(large.gradient, "the gradient of g")
+        self._product = beside(large.product, "a product with the Hessian of g")
+        self._products = beside(large.products if self.large else _products, "products with the Hessian of g")
+        self._columns = beside(_columns_one_by_one if self.heavy else _columns, "the Hessian of g")
+        self._hessian_columns = beside(_hessian_one_by_one, "the Hessian of g alone")
+        self._own_columns = beside(separable.columns, "the Hessians of tasks")
+        self._bends = beside(bends.bends, "how the gradients depend on theta")
+        self._curvature = beside(bends.curvature, "f and its second derivatives")
+        self._norms = beside(bends.norms, "norms of second derivatives")
         self.blocks = matrix_blocks(self.theta, getattr(problem.lower, "each", False))
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0
-        self.identity = self.put(np.tile(np.eye(size, dtype=self.dtype), (self.blocks, 1, 1)))
+        identity = np.zeros((self.blocks, size, size), self.dtype) + np.eye(size, dtype=self.dtype)
+        self.identity = self.put(identity) if self.has_lower else identity
 
     def put(self, array: Vector) -> Array:
         """A preconditioner, where the solves want it."""
         return self._lower.put(array)
 
     def point(self, x: Vector, theta: Vector, y: Vector) -> Point:
-        return Point(*on_device((self.x.tree(x), self.theta.tree(theta), self.y.tree(y))))
+        """Of NumPy arrays, views of these where they can be: to be `given_out` before a user sees them."""
+        return Point.made(x=self.x.tree(x), theta=self.theta.tree(theta), y=self.y.tree(y))
 
     def flat(self, point: Point, own: bool = True) -> tuple[Vector, Vector, Vector]:
         """x, theta and y; if not own, x may be that of the point, to be read only."""
@@ -140,7 +145,7 @@ class Kernels:
 
     def packed_upper(self, packed: Vector) -> Vector:
         """f and its gradients in one vector, at x, theta and y in one vector."""
-        return self._upper(packed)
+        return self._recent(packed.tobytes(), packed.dtype) if packed.size <= SHORT else self._upper(packed)
 
     def upper_parts(self, x: Vector, theta: Vector, y: Vector) -> tuple[Vector, ...]:
         """The same, of a large x or theta: each by itself."""

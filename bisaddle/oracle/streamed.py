@@ -12,7 +12,6 @@ from jaxtyping import Array
 
 from bisaddle import oracle
 from bisaddle.oracle import bends, kernels as compiled, large
-from bisaddle.oracle.bends import power_passes
 from bisaddle.oracle.kernels import Kernels, Products, Solve, Vector
 from bisaddle.oracle.theta_blocks import unit_rows
 from bisaddle.problem import Point, Problem
@@ -72,7 +71,7 @@ class StreamedKernels(Kernels):
         packed = np.concatenate([x, theta, y, w])
         v = np.random.default_rng(1).normal(size=theta.size).astype(self.dtype)
         pair, lengths = np.stack([v, v]) / np.linalg.norm(v), np.zeros(2)
-        for _ in range(power_passes(theta.size) if passes is None else passes):
+        for _ in range(bends.power_passes(theta.size) if passes is None else passes):
             images = self._mean(_images, "norms of second derivatives", packed, ends, pair)
             pair = self._mean(_transposed, "norms of second derivatives, transposed", packed, ends, *images)
             squares = np.linalg.norm(pair, axis=1)

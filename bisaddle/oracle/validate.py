@@ -212,7 +212,7 @@ def _is_numeric(dtype: np.dtype) -> bool:
 
 
 def _check_set(variable: str, convex_set: ConvexSet, value: PyTree) -> None:
-    reason = convex_set.misfit(value)
+    reason = type(convex_set).misfit(convex_set, value)  # equinox makes a module of a method that is taken from one
     if reason is not None:
         if isinstance(value, list | tuple) and not isinstance(convex_set, Product):
             kind = type(value).__name__

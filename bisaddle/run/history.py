@@ -34,10 +34,10 @@ class Rows:
 
     def add(self, k: int, seconds: float, told: Certificate | Look, counts: Counts) -> None:
         """A row from what a certificate, or a method, tells of step k."""
-        numbers = (getattr(told, name, np.nan) for name in CERTIFICATE_COLUMNS)
+        numbers = [getattr(told, name, np.nan) for name in CERTIFICATE_COLUMNS]
         row = np.array([k, seconds, *numbers, *counts, isinstance(told, Look)], np.float64)
         if not self.count:
-            self.ends = np.stack([row, row])
+            self.ends = np.array([row, row])
         self.ends[1] = row
         if self.count % self.stride == 0:
             self._append(row)
@@ -58,7 +58,10 @@ class Rows:
 
     def rows(self) -> np.ndarray:
         """Those that are kept, in the order of k."""
-        every = np.concatenate([self.table[: self.filled], self.ends])
+        kept = self.table[: self.filled]
+        if self.stride == 1 and np.all(kept[1:, K] > kept[:-1, K]):  # the first and the last among them
+            return kept
+        every = np.concatenate([kept, self.ends])
         return every[np.unique(every[:, K], return_index=True)[1]]
 
     @property
@@ -106,7 +109,7 @@ class History:
         certified, estimates = self.certified.rows(), self.estimates.rows()
         rows = np.concatenate([certified, estimates[~np.isin(estimates[:, K], certified[:, K])]])
         columns = rows[np.argsort(rows[:, K], kind="stable")].T
-        return Trace(
+        return Trace.made(
             **{name: column.astype(WHOLE.get(name, np.float64)) for name, column in zip(COLUMNS, columns, strict=True)}
         )
 

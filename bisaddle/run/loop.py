@@ -21,6 +21,7 @@ from bisaddle.run.history import History, K
 from bisaddle.run.interrupts import Interrupt
 from bisaddle.run.progress import Progress
 from bisaddle.run.result import Record, Status
+from bisaddle.showing import given_out
 
 # an iterate this much larger than where the run began is not coming back
 DIVERGENCE = 1e8
@@ -83,13 +84,13 @@ class Limits:
             return Status.DIVERGED
         if record is not None:
             if self.tol is not None and record.certificate.gap <= self.tol:
-                if record.certificate.within(self.tol):
+                if Certificate.within(record.certificate, self.tol):
                     return Status.CERTIFIED
                 if refuted := _refuted(record.certificate):
                     return refuted
                 if idle >= IDLE:
                     return Status.STALLED
-        called = record is not None and self.callback is not None and bool(self.callback(record))
+        called = record is not None and self.callback is not None and bool(self.callback(given_out(record)))
         late = self.deadline is not None and time.perf_counter() >= self.deadline
         asked = self.interrupt.asked
         if self.together is not None:
@@ -222,7 +223,7 @@ class HostRun(Run):
         self.tried: Look | None = None
         self.narrow: Look | None = None
         self.start, self.host = start, method
-        self.looks = method.looks(problem, self.kernels, x, theta, y)
+        self.looks = type(method).looks(method, problem, self.kernels, x, theta, y)
 
     def look_at_start(self, limits: Limits) -> None:
         # with much data a certificate of the start costs as much as many steps, and tells what the first step tells

@@ -22,8 +22,8 @@ def reason(status: Status, problem: Problem, certifier: Certifier, point: Point,
     if status in (Status.NOT_CONCAVE, Status.NOT_STRONGLY_CONVEX, Status.WRONG_DERIVATIVES):
         return certificate.refutation
     # an acceptable point may be where a run stalled: then its error bound, or float32, is what forbids more
-    forbidden = 2 * certificate.error_bound > certifier.below or dtype_of(point.x) != certifier.kernels.dtype
-    if status is Status.STALLED or (status is Status.ACCEPTABLE and forbidden):
+    forbidden = lambda: 2 * certificate.error_bound > certifier.below or dtype_of(point.x) != certifier.kernels.dtype
+    if status is Status.STALLED or (status is Status.ACCEPTABLE and forbidden()):
         return _reachable(certifier, point, certificate)
     return ""
 

@@ -31,8 +31,9 @@ from bisaddle.run.reasons import reason
 from bisaddle.run.result import Record, Result, Status
 from bisaddle.run.starts import as_starts, best_result, check_starts, moved_into, start_points
 from bisaddle.run.streamed import kernels_of, reading, streamed
+from bisaddle.showing import changed, given_out
 from bisaddle.streams.chunks import Chunks, Reader
-from bisaddle.trees import Number, dtype_of
+from bisaddle.trees import Number, Shape
 
 # a run is recorded a hundred times, and at least as often as this
 MOST_STEPS_BETWEEN = 1000
@@ -201,7 +202,8 @@ def _solved(
     """Runs from the starts to their ends. snapshots: where they stand already."""
     problem, method, starts, settings, chunks = task
     deadline = None if settings.max_seconds is None else began + settings.max_seconds
-    problem = replace(problem, data=on_device(problem.data))  # once for all that follows
+    if not isinstance(method, HostMethod):  # whose kernels have the data on the device
+        problem = changed(problem, data=on_device(problem.data))  # once for all that follows
     together = Together.of((problem.data, starts))
     shown = together is None or together.first
     with (
@@ -287,7 +289,8 @@ def _result(run: Run, limits: Limits, watch: Watch, scale: float | None) -> Resu
             flat = run.certifier.kernels.flat(point, own=False)
             certificate = run.certifier.certificate(*flat, below=np.inf)
         status = limits.ending(status, certificate)
-    return Result(
+    point, end = given_out((point, end)) if end is not point else (given_out(point),) * 2
+    return Result.made(
         point=point,
         certificate=run.certifier.with_free_parts(point, certificate),
         last=end,
@@ -296,6 +299,7 @@ def _result(run: Run, limits: Limits, watch: Watch, scale: float | None) -> Resu
         status=status,
         seconds=run.seconds,
         compile_seconds=watch.seconds,
+        starts=(),
         reason=reason(status, run.problem, run.certifier, point, certificate),
         tol=limits.tol,
         scale=scale,
@@ -333,10 +337,11 @@ def _check_limits(tol, max_steps, max_seconds, every) -> None:
 
 
 def _warn_of_rounding(tol: float | None, start: Point) -> None:
-    eps = float(np.finfo(dtype_of(start.x)).eps)
+    dtype = Shape.of(start.x).dtype
+    eps = float(np.finfo(dtype).eps)
     if tol is not None and tol < ROUNDINGS * eps:
         warnings.warn(
-            f"tol={tol:g} is hardly more than rounding in {dtype_of(start.x)}, and may not be certified; raise it"
+            f"tol={tol:g} is hardly more than rounding in {dtype}, and may not be certified; raise it"
             + (', or call jax.config.update("jax_enable_x64", True) and give float64 arrays' if eps > 1e-10 else ""),
             stacklevel=3,
         )

@@ -59,10 +59,10 @@ def flat_set(convex_set: ConvexSet, like: PyTree) -> FlatSet:
     ValueError if values of that structure and shape do not fit the set.
     """
     shape = Shape.of(like)
-    reason = convex_set.misfit(shape.structs)
+    kind = type(convex_set)
+    reason = kind.misfit(convex_set, shape.structs)  # equinox makes a module of a method that is taken from one
     if reason is not None:
         raise ValueError(reason)
-    kind = type(convex_set)
     if kind in FORMS:
         # a pytree that such a set takes is one vector to it
         of = shape.shapes[0] if len(shape.shapes) == 1 else (shape.size,)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -132,3 +133,16 @@ def scaled_length(v: np.ndarray) -> tuple[float, float]:
         return 1.0, largest
     v = v.astype(np.float64) / largest
     return largest, math.sqrt(v.dot(v))
+
+
+def slices(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int, np.ndarray | None]:
+    """How many slices along these axes an array has, of what size, and where in it the entries of each lie.
+
+    None for these places: they lie one after the other.
+    """
+    size = prod(shape)
+    if axes == tuple(range(len(shape))):
+        return 1, size, None
+    moved = np.moveaxis(np.arange(size).reshape(shape), axes, range(len(shape) - len(axes), len(shape)))
+    places = moved.reshape(-1, prod(shape[a] for a in axes))
+    return *places.shape, None if np.array_equal(places.ravel(), np.arange(size)) else places

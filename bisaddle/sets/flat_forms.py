@@ -11,7 +11,7 @@ from bisaddle.sets.balls import L1Ball, L2Ball, LinfBall
 from bisaddle.sets.base import Leaf, VectorSet, slice_axes
 from bisaddle.sets.box import Box
 from bisaddle.sets.capped import UnitSimplex
-from bisaddle.sets.flat_base import Face, FlatSet, Linear, all_finite, length, scaled_length
+from bisaddle.sets.flat_base import Face, FlatSet, Linear, all_finite, length, scaled_length, slices
 from bisaddle.sets.simplex import Simplex
 
 # sizes up to which a loop over Python's floats, or a sort, finds the threshold of a simplex fastest
@@ -45,12 +45,7 @@ class VectorForm(ClosedForm):
 
     def __init__(self, of: VectorSet, shape: tuple[int, ...]):
         super().__init__(of, prod(shape))
-        axes = slice_axes(of, len(shape))
-        places = np.moveaxis(
-            np.arange(self.size).reshape(shape), axes, range(len(shape) - len(axes), len(shape))
-        ).reshape(-1, prod(shape[a] for a in axes))
-        self.count, self.length = places.shape
-        self.places = None if np.array_equal(places.ravel(), np.arange(self.size)) else places
+        self.count, self.length, self.places = slices(shape, slice_axes(of, len(shape)))
         self.one = self.count == 1 and self.places is None
 
     def rows(self, v: np.ndarray) -> np.ndarray:

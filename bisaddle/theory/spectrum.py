@@ -12,7 +12,7 @@ from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Kernels, Vector
 from bisaddle.oracle.spectra import Extremes, extreme_eigenvalues, lanczos
 from bisaddle.problem import Point
-from bisaddle.programs import Program
+from bisaddle.programs import Program, on_device
 from bisaddle.theory.sampling import Samples
 
 # products with which sampled points are compared before one is looked at closely
@@ -111,8 +111,8 @@ def lower_spectrum(taken: Samples, *, tolerance: float = 2e-3, climbs: int = 3) 
     top, _ = climb(at_most, 1.0)
     bottom, x = climb(at_least, -1.0)
     _, theta, y = taken.places[at_least]
-    where = kernels.point(x, theta, y)
-    direction = kernels.point(x, bottom.least_vector.astype(theta.dtype), y).theta
+    where = on_device(kernels.point(x, theta, y))
+    direction = on_device(kernels.theta.tree(bottom.least_vector.astype(theta.dtype)))
     hvps = count * min(SCREENING, theta.size) + climb.hvps
     return LowerSpectrum(
         mu_g=bottom.least,
