@@ -37,6 +37,8 @@ LIGHT = {
 MEDIUM = {**LIGHT, "xla_backend_optimization_level": 1}
 # bytes of arguments up to which a program is light, or medium; beyond, it gets everything
 LIGHT_BYTES = 2**19
+# of data up to which a program runs in the thread that calls it; beyond, it takes longer than another one to wake up
+NEAR_BYTES = 2**22
 MEDIUM_BYTES = 2**24
 # of an argument beyond which it must not stay longer than it is needed
 LARGE_BYTES = 2**20
@@ -252,10 +254,10 @@ def caller_device() -> Any:
 
 
 def near(tree: PyTree) -> PyTree:
-    """on_device, but few data on the device of the caller's thread, unless they were put anywhere in particular."""
+    """on_device, but data up to a middling size on the device of the caller's thread, unless they were put elsewhere."""
     tree, device = on_device(tree), caller_device()
     leaves = jax.tree.leaves(tree)
-    if device is None or sum(leaf.nbytes for leaf in leaves) > LIGHT_BYTES:
+    if device is None or sum(leaf.nbytes for leaf in leaves) > NEAR_BYTES:
         return tree
     usual = {device, jax.devices()[0]}
     if not all(leaf.devices() <= usual for leaf in leaves):
