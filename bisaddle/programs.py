@@ -120,11 +120,11 @@ class Program:
     fixed: a pytree of functions, data and set sizes that stays the same from call to call; its arrays are arguments of
     the program, so that another tree of the same structure and shapes finds it compiled. arrays: NumPy or JAX arrays.
     The answer is NumPy's. outermost: it is not for use inside jit. taken: a number for what functions in `fixed` take
-    from elsewhere (`outside`), with which it is compiled anew.
+    from elsewhere (`outside`), with which it is compiled anew. stays: the answer is JAX's, and stays where it is.
     """
 
-    def __init__(self, function: Callable, name: str, fixed: PyTree, taken: int = 0):
-        self.function, self.name, self.taken = function, name, taken
+    def __init__(self, function: Callable, name: str, fixed: PyTree, taken: int = 0, stays: bool = False):
+        self.function, self.name, self.taken, self.stays = function, name, taken, stays
         leaves, self.form = jax.tree.flatten(fixed)
         self.mesh = mesh_of(leaves)
         self.leaves = placed(near(leaves), self.mesh)
@@ -146,6 +146,8 @@ class Program:
         if large:
             jax.block_until_ready(found)
             _let_go(large, held)
+        if self.stays:
+            return found
         return np.asarray(found) if isinstance(found, jax.Array) else jax.tree.map(np.asarray, found)
 
     def _program(self, arrays: tuple, shapes: tuple) -> Any:

@@ -14,7 +14,8 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
 from bisaddle.devices import mesh_of
-from bisaddle.oracle import bends, depends, derivatives, large, separable
+from bisaddle.oracle import bends, columns, depends, derivatives, large, separable
+from bisaddle.oracle.halves import Halves, Slopes
 from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, near, on_device
@@ -24,8 +25,6 @@ from bisaddle.trees import Shape
 Vector = np.ndarray
 # products that a solve may take, in sizes of theta
 MOST_PRODUCTS = 10
-# columns of a Hessian that are made at once, where devices have to talk for each time
-FEW_COLUMNS = 8
 # variables beyond which every copy of a vector counts
 LARGE = 2**17
 
@@ -114,10 +113,11 @@ class Kernels:
         self._lower = Program(_lower_of if self.large else _lower, "solves with the Hessian of g", self.part)
         self._gradient = Program(large.gradient, "the gradient of g", self.part)
         self._product = Program(large.product, "a product with the Hessian of g", self.part)
-        products = large.products if self.large else _products
+        products = large.products if self.large else columns.products
         self._products = Program(products, "products with the Hessian of g", self.part)
-        self._columns = Program(_columns_one_by_one if self.heavy else _columns, "the Hessian of g", self.part)
-        self._hessian_columns = Program(_hessian_one_by_one, "the Hessian of g alone", self.part)
+        rows = columns.columns_one_by_one if self.heavy else columns.columns
+        self._columns = Program(rows, "the Hessian of g", self.part)
+        self._hessian_columns = Program(columns.hessian_one_by_one, "the Hessian of g alone", self.part)
         self._own_columns = Program(separable.columns, "the Hessians of tasks", self.part)
         self._bends = Program(bends.bends, "how the gradients depend on theta", self.part)
         self._curvature = Program(bends.curvature, "the second derivatives of f", self.part)
@@ -140,7 +140,7 @@ class Kernels:
 
     def packed_upper(self, packed: Vector) -> Vector:
         """f and its gradients in one vector, at x, theta and y in one vector."""
-        return self._upper(packed)
+        return self._upper(packed) if self.halves is None else self.halves.all_of(packed)
 
     def upper_parts(self, x: Vector, theta: Vector, y: Vector) -> tuple[Vector, ...]:
         """The same, of a large x or theta: each by itself."""
@@ -150,8 +150,18 @@ class Kernels:
         if self.large:
             value, *gradients = self.upper_parts(x, theta, y)
             return Upper(float(value), *gradients)
-        found = self.packed_upper(np.concatenate([x, theta, y]))
-        first, second = 1 + x.size, 1 + x.size + theta.size
+        return self._parted(self.packed_upper(np.concatenate([x, theta, y])))
+
+    def slopes(self, x: Vector, theta: Vector) -> Slopes | None:
+        """f_y at every y, of an f in halves; None of another."""
+        return None if self.halves is None else self.halves.slopes(np.concatenate([x, theta]))
+
+    def upper_by(self, slopes: Slopes, y: Vector) -> Upper:
+        """The same as `upper`, by the first half."""
+        return self._parted(slopes.all_at(y))
+
+    def _parted(self, found: Vector) -> Upper:
+        first, second = 1 + self.x.size, 1 + self.x.size + self.theta.size
         return Upper(float(found[0]), found[1:first], *map(self._apart, (found[first:second], found[second:])))
 
     def _apart(self, piece: Vector) -> Vector:
@@ -268,6 +278,15 @@ class Kernels:
         return depends.is_free_of("y", depends.f_y, self._upper)
 
     @cached_property
+    def halves(self) -> Halves | None:
+        """f in halves, where f is linear in y and a pass through the layers of a network costs more than a call."""
+        plain = not (self.large or self.streamed or self.y_set is None or self.part.x.mesh is not None)
+        by_hand = (getattr(self.part.derivatives, name) is not None for name in ("f_x", "f_theta", "f_y"))
+        if not plain or any(by_hand) or not (self.has_hidden_layer and self.linear_in_y):
+            return None
+        return Halves(self.part)
+
+    @cached_property
     def quadratic_in_y(self) -> bool:
         """Whether f is surely quadratic in y: its second derivative there does not mention y."""
         return depends.is_free_of("y", depends.f_yy_times, self._upper)
@@ -364,37 +383,3 @@ def _lower_of(
     summed = lambda: lax.cond(limit < 0, along, lambda: cross) if adds_up else along()
     cross = lax.cond(with_cross > 0, summed, lambda: jnp.zeros(part.x.size, dtype))
     return w, r, right, cross, jnp.stack([count.astype(dtype), least])
-
-
-def _column(part: _Part, packed: Array):
-    return _column_at(part, *part.split(packed, "x", "theta"))
-
-
-def _column_at(part: _Part, x: PyTree, theta: PyTree):
-    def column(e):
-        cross, hessian = oracle.second_order_products(part, x, theta, part.theta.traced(e))
-        return jnp.concatenate([part.theta.join(hessian), part.x.join(cross)])
-
-    return column
-
-
-def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array, Array]:
-    at = part.x.traced(packed[: part.x.size]), part.theta.traced(packed[part.x.size :])
-    found = jax.vmap(_column_at(part, *at))(rows)
-    value, g_theta = oracle.lower_value_and_gradient(part, *at)
-    return value, part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]
-
-
-def _columns(part: _Part, packed: Array, units: Array) -> Array:
-    return jax.vmap(_column(part, packed))(units)
-
-
-def _columns_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
-    """All at once would take the memory of the data for every column. On several devices a few, to send less often."""
-    return lax.map(_column(part, packed), units, batch_size=None if part.shared_mesh is None else FEW_COLUMNS)
-
-
-def _hessian_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
-    column = _column(part, packed)
-    few = None if part.shared_mesh is None else FEW_COLUMNS
-    return lax.map(lambda e: column(e)[: part.theta.size], units, batch_size=few)

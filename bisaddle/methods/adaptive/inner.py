@@ -292,6 +292,13 @@ class Solver:
         rounding = const.RELATIVE_ROUNDING * self.kernels.eps * norm(f_y)
         return min(max(asked, rounding), const.Y_FAR * mu * self.kernels.y_set.diameter())
 
+    def _highest(self, f_y: Vector, y: Vector, y0: Vector, mu: float, asked: float) -> Vector:
+        """The maximiser for an f linear in y with this slope, or y if its residual is small enough."""
+        assert self.kernels.y_set is not None
+        self.cost.projections += 1
+        new = self.kernels.y_set.prox(y + (f_y - mu * (y - y0)) / mu, 1 / mu)
+        return y if mu * norm(new - y) <= self._y_target(asked, f_y, mu) else new
+
     def ascend(
         self, x: Vector, theta: Vector, warm: Inner, known: Upper | None, y0: Vector, mu: float, asked: float
     ) -> tuple[Vector, Upper, float]:
@@ -303,6 +310,10 @@ class Solver:
         """
         cost, y_set, y, L_y = self.cost, self.kernels.y_set, warm.y, warm.L_y
         cost.gradients += known is None
+        slopes = self.kernels.slopes(x, theta) if known is None else None
+        if slopes is not None:
+            y = self._highest(slopes.f_y, y, y0, mu, asked)
+            return y, self.kernels.upper_by(slopes, y), 0.0
         upper, known = self.kernels.upper(x, theta, y) if known is None else known, None
         if y_set is None:
             return y, upper, L_y
