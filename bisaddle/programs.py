@@ -256,7 +256,7 @@ def caller_device() -> Any:
 
 
 def near(tree: PyTree) -> PyTree:
-    """on_device, but data up to a middling size on the device of the caller's thread, unless they were put elsewhere."""
+    """on_device, but data of up to 4 MB on the device of the caller's thread, unless they were put elsewhere."""
     tree, device = on_device(tree), caller_device()
     leaves = jax.tree.leaves(tree)
     if device is None or sum(leaf.nbytes for leaf in leaves) > NEAR_BYTES:

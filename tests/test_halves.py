@@ -63,10 +63,10 @@ def test_both_halves_give_what_values_of_f_give():
         return y @ each + 0.1 * np.sum(W**2) + np.sum(y) * np.sin(heads[0, 0])
 
     slopes = kernels.slopes(x, theta)
-    for y in (y, rng.dirichlet(np.ones(3)), rng.normal(size=3)):
-        found = kernels.upper_by(slopes, y)
-        np.testing.assert_allclose(found.value, f(x, theta, y), rtol=1e-14)
-        h, at = 1e-6, (x, theta, y)
+    for place in (y, rng.dirichlet(np.ones(3)), rng.normal(size=3)):
+        found = kernels.upper_by(slopes, place)
+        np.testing.assert_allclose(found.value, f(x, theta, place), rtol=1e-14)
+        h, at = 1e-6, (x, theta, place)
         for i, given in enumerate((found.f_x, found.f_theta, found.f_y)):
             moved = lambda e, i=i, at=at: f(*(part + e if j == i else part for j, part in enumerate(at)))
             slope = [(moved(e) - moved(-e)) / (2 * h) for e in h * np.eye(at[i].size)]
