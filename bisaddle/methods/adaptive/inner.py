@@ -99,11 +99,13 @@ class Solver:
         self.cost = Cost()
         self.inverse = Inverse(kernels)
         entries = (kept(kernels.x.size) if kernels.wide else kernels.x.size) + kernels.y.size + 2 * kernels.theta.size
-        self.recall = Recall() if kernels.has_lower and const.RECALLED_ENTRIES // entries > 2 else None
+        # in a network steps are long, and what was found before them foretells little more than the last does
+        recalls = not kernels.has_hidden_layer
+        self.recall = Recall() if recalls and kernels.has_lower and const.RECALLED_ENTRIES // entries > 2 else None
         # a large x would fill the memory with copies of itself, and only products of its moves are asked for
         self.short = sketched if kernels.wide else lambda x: x
         fits = const.RECALLED * (kernels.x.size + kernels.y.size) <= const.RECALLED_INPUTS
-        self.slopes = Recall() if kernels.y_set is not None and fits and kernels.linear_in_y else None
+        self.slopes = Recall() if recalls and fits and kernels.y_set is not None and kernels.linear_in_y else None
 
     def state(self) -> "SolverState":
         """What later evaluations depend on, as it is now."""
