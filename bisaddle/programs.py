@@ -37,6 +37,8 @@ LIGHT = {
 MEDIUM = {**LIGHT, "xla_backend_optimization_level": 1}
 # bytes of arguments up to which a program is light, or medium; beyond, it gets everything
 LIGHT_BYTES = 2**19
+# of data up to which a program runs in the thread that calls it; beyond, it takes longer than another one to wake up
+NEAR_BYTES = 2**22
 MEDIUM_BYTES = 2**24
 # of an argument beyond which it must not stay longer than it is needed
 LARGE_BYTES = 2**20
@@ -118,11 +120,11 @@ class Program:
     fixed: a pytree of functions, data and set sizes that stays the same from call to call; its arrays are arguments of
     the program, so that another tree of the same structure and shapes finds it compiled. arrays: NumPy or JAX arrays.
     The answer is NumPy's. outermost: it is not for use inside jit. taken: a number for what functions in `fixed` take
-    from elsewhere (`outside`), with which it is compiled anew.
+    from elsewhere (`outside`), with which it is compiled anew. stays: the answer is JAX's, and stays where it is.
     """
 
-    def __init__(self, function: Callable, name: str, fixed: PyTree, taken: int = 0):
-        self.function, self.name, self.taken = function, name, taken
+    def __init__(self, function: Callable, name: str, fixed: PyTree, taken: int = 0, stays: bool = False):
+        self.function, self.name, self.taken, self.stays = function, name, taken, stays
         leaves, self.form = jax.tree.flatten(fixed)
         self.mesh = mesh_of(leaves)
         self.leaves = placed(near(leaves), self.mesh)
@@ -150,6 +152,8 @@ class Program:
         if large:
             jax.block_until_ready(found)
             _let_go(large, held)
+        if self.stays:
+            return found
         return np.asarray(found) if isinstance(found, jax.Array) else jax.tree.map(np.asarray, found)
 
     def _program(self, arrays: tuple, shapes: tuple) -> Any:
@@ -260,12 +264,12 @@ def caller_device() -> Any:
 
 
 def near(tree: PyTree) -> PyTree:
-    """on_device, but few data on the device of the caller's thread, unless they were put anywhere in particular."""
+    """on_device, but data of up to 4 MB on the device of the caller's thread, unless they were put elsewhere."""
     canonical = lambda leaf: np.asarray(leaf, jax.dtypes.canonicalize_dtype(np.result_type(leaf)))
     tree = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else canonical(leaf), tree)
     leaves, device = jax.tree.leaves(tree), caller_device()
     places = lambda leaf: leaf.devices() if isinstance(leaf, jax.Array) else set()
-    few = device is not None and sum(leaf.nbytes for leaf in leaves) <= LIGHT_BYTES
+    few = device is not None and sum(leaf.nbytes for leaf in leaves) <= NEAR_BYTES
     if few and all(places(leaf) <= {device, jax.devices()[0]} for leaf in leaves):
         return jax.tree.map(lambda leaf: leaf if places(leaf) == {device} else jax.device_put(leaf, device), tree)
     return on_device(tree)

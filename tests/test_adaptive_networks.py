@@ -11,6 +11,7 @@ import pytest
 
 import bisaddle as bs
 from bisaddle.methods.adaptive import constants as const
+from bisaddle.methods.adaptive.inner import Solver
 from bisaddle.methods.adaptive.method import Search
 from bisaddle.methods.adaptive.parts import growth_share, reach_share
 from bisaddle.oracle.depends import has_hidden_layer
@@ -206,6 +207,14 @@ def test_steps_of_anything_else_are_not_limited(monkeypatch):
     monkeypatch.setattr(const, "LAYER_REACH", 1e-6)
     monkeypatch.setattr(const, "LAYER_GROWTH", 1e-7)
     np.testing.assert_array_equal(places, walked(problem, start, 30))
+
+
+def test_solves_of_a_network_begin_where_the_last_ones_ended():
+    problem, start = sines()
+    solver = Solver(Kernels(problem, start))
+    assert solver.recall is None and solver.slopes is None
+    problem, start, _ = adaptive_steep.make("exponential", 0)
+    assert Solver(Kernels(problem, start)).recall is not None
 
 
 def test_a_small_network_is_certified():

@@ -188,7 +188,7 @@ def test_a_small_program_runs_in_the_thread_that_calls_it():
 
 def test_much_data_and_data_that_lie_elsewhere_stay_where_they_are(monkeypatch):
     small, device = jax.device_put(np.ones(3)), programs.caller_device()
-    large = jax.device_put(np.ones(programs.LIGHT_BYTES // 8 + 1))
+    large = jax.device_put(np.ones(programs.NEAR_BYTES // 8 + 1))
     assert programs.near(small).devices() == {device}
     assert programs.near(programs.near(small)) is not small
     assert programs.near({"a": large, "b": small}) == {"a": large, "b": small}

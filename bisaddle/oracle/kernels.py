@@ -13,7 +13,8 @@ from jaxtyping import Array, PyTree
 
 from bisaddle import oracle
 from bisaddle.devices import mesh_of
-from bisaddle.oracle import bends, depends, derivatives, large, separable
+from bisaddle.oracle import bends, columns, depends, derivatives, large, separable
+from bisaddle.oracle.halves import Halves, Slopes
 from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, near
@@ -23,8 +24,6 @@ from bisaddle.trees import Shape
 Vector = np.ndarray
 # products that a solve may take, in sizes of theta
 MOST_PRODUCTS = 10
-# columns of a Hessian that are made at once, where devices have to talk for each time
-FEW_COLUMNS = 8
 LARGE = 2**17  # variables beyond which every copy of a vector counts
 RECENT, SHORT = 32, 2**10  # places at which f is still known, for certificates come back to some; variables, at most
 
@@ -118,9 +117,9 @@ class Kernels:
         self._lower = beside(_lower_of if self.large else _lower, "solves with the Hessian of g")
         self._gradient = beside(large.gradient, "the gradient of g")
         self._product = beside(large.product, "a product with the Hessian of g")
-        self._products = beside(large.products if self.large else _products, "products with the Hessian of g")
-        self._columns = beside(_columns_one_by_one if self.heavy else _columns, "the Hessian of g")
-        self._hessian_columns = beside(_hessian_one_by_one, "the Hessian of g alone")
+        self._products = beside(large.products if self.large else columns.products, "products with the Hessian of g")
+        self._columns = beside(columns.columns_one_by_one if self.heavy else columns.columns, "the Hessian of g")
+        self._hessian_columns = beside(columns.hessian_one_by_one, "the Hessian of g alone")
         self._own_columns = beside(separable.columns, "the Hessians of tasks")
         self._bends = beside(bends.bends, "how the gradients depend on theta")
         self._curvature = beside(bends.curvature, "f and its second derivatives")
@@ -145,6 +144,8 @@ class Kernels:
 
     def packed_upper(self, packed: Vector) -> Vector:
         """f and its gradients in one vector, at x, theta and y in one vector."""
+        if self.halves is not None:
+            return self.halves.all_of(packed)
         return self._recent(packed.tobytes(), packed.dtype) if packed.size <= SHORT else self._upper(packed)
 
     def upper_parts(self, x: Vector, theta: Vector, y: Vector) -> tuple[Vector, ...]:
@@ -155,8 +156,18 @@ class Kernels:
         if self.large:
             value, *gradients = self.upper_parts(x, theta, y)
             return Upper(float(value), *gradients)
-        found = self.packed_upper(np.concatenate([x, theta, y]))
-        first, second = 1 + x.size, 1 + x.size + theta.size
+        return self._parted(self.packed_upper(np.concatenate([x, theta, y])))
+
+    def slopes(self, x: Vector, theta: Vector) -> Slopes | None:
+        """f_y at every y, of an f in halves; None of another."""
+        return None if self.halves is None else self.halves.slopes(np.concatenate([x, theta]))
+
+    def upper_by(self, slopes: Slopes, y: Vector) -> Upper:
+        """The same as `upper`, by the first half."""
+        return self._parted(slopes.all_at(y))
+
+    def _parted(self, found: Vector) -> Upper:
+        first, second = 1 + self.x.size, 1 + self.x.size + self.theta.size
         return Upper(float(found[0]), found[1:first], *map(self._apart, (found[first:second], found[second:])))
 
     def _apart(self, piece: Vector) -> Vector:
@@ -274,6 +285,15 @@ class Kernels:
         return depends.is_free_of("y", depends.f_y, self._upper)
 
     @cached_property
+    def halves(self) -> Halves | None:
+        """f in halves, where f is linear in y and a pass through the layers of a network costs more than a call."""
+        plain = not (self.large or self.streamed or self.y_set is None or self.part.x.mesh is not None)
+        by_hand = (getattr(self.part.derivatives, name) is not None for name in ("f_x", "f_theta", "f_y"))
+        if not plain or any(by_hand) or not (self.has_hidden_layer and self.linear_in_y):
+            return None
+        return Halves(self.part)
+
+    @cached_property
     def quadratic_in_y(self) -> bool:
         """Whether f is surely quadratic in y: its second derivative there does not mention y."""
         return depends.is_free_of("y", depends.f_yy_times, self._upper)
@@ -321,7 +341,9 @@ def _lower_of(
     preconditioned = preconditioner(part.theta, inverse)
     gradient = lambda: part.theta.join(oracle.lower_gradient_in_domain(part, x, theta))
     right = lax.cond(of_gradient > 0, lambda: -gradient(), lambda: given)
-    length = jnp.sqrt(right @ right)
+    z = preconditioned(right)
+    size, square = _products_with(right, right, z)
+    length = jnp.sqrt(size)
     target = jnp.maximum(target, relative * length)
 
     # by rows, g_theta_x w is added up product by product, in their collective; by itself it would take one more
@@ -337,29 +359,28 @@ def _lower_of(
         return part.theta.join(hessian), part.x.join(cross)
 
     def unfinished(carry):
-        _, r, *_, count, sound = carry
-        far = (jnp.sqrt(r @ r) > target) & ((length > enough) | (is_warm > 0))
+        *_, size, _, count, sound = carry
+        far = (jnp.sqrt(size) > target) & ((length > enough) | (is_warm > 0))
         return ((count < 0) | far) & (count < limit) & sound
 
     def one(carry):
-        w, r, p, cross, square, least, count, _ = carry
+        w, r, p, cross, square, _, least, count, _ = carry
         Hp, Cp = lax.cond(with_cross > 0, products, lambda p: (product(p), none), p) if adds_up else (product(p), none)
         first = count < 0  # p is the start: only the residual is wanted
-        curvature = p @ Hp
+        own, curvature = _products_with(p, p, Hp)
         sound = first | (curvature > 0)  # or g is not convex here, or nothing is left but rounding
         step = jnp.where(first, 1, jnp.where(sound, square / jnp.where(sound & ~first, curvature, 1), 0))
         w, r, cross = jnp.where(first, w, w + step * p), r - step * Hp, cross + step * Cp
         z = preconditioned(r)
-        new = r @ z
-        least = jnp.minimum(least, jnp.where(sound & ~first, curvature / (p @ p), jnp.inf))
-        return w, r, z + jnp.where(first, 0, new / square) * p, cross, new, least, count + 1, sound
+        size, new = _products_with(r, r, z)
+        least = jnp.minimum(least, jnp.where(sound & ~first, curvature / own, jnp.inf))
+        return w, r, z + jnp.where(first, 0, new / square) * p, cross, new, size, least, count + 1, sound
 
-    z = preconditioned(right)
     begin = jnp.where(is_warm > 0, start, z)
     count = jnp.where(is_warm > 0, -1, 0)
-    carry = (start, right, begin, none, right @ z, jnp.full((), jnp.inf, dtype), count, jnp.asarray(True))
-    w, r, _, cross, _, least, count, _ = lax.while_loop(unfinished, one, carry)
-    sound = jnp.isfinite(r @ r)  # a residual that is no number ends the loop, and is no solution
+    carry = (start, right, begin, none, square, size, jnp.full((), jnp.inf, dtype), count, jnp.asarray(True))
+    w, r, _, cross, _, size, least, count, _ = lax.while_loop(unfinished, one, carry)
+    sound = jnp.isfinite(size)  # a residual that is no number ends the loop, and is no solution
     w, cross = jnp.where(sound, w, jnp.nan), jnp.where(sound, cross, jnp.nan)
     along = lambda: part.x.join(oracle.cross_product(part, x, theta, part.theta.traced(w)))
     summed = lambda: lax.cond(limit < 0, along, lambda: cross) if adds_up else along()
@@ -367,35 +388,6 @@ def _lower_of(
     return w, r, right, cross, jnp.stack([count.astype(dtype), least])
 
 
-def _column(part: _Part, packed: Array):
-    return _column_at(part, *part.split(packed, "x", "theta"))
-
-
-def _column_at(part: _Part, x: PyTree, theta: PyTree):
-    def column(e):
-        cross, hessian = oracle.second_order_products(part, x, theta, part.theta.traced(e))
-        return jnp.concatenate([part.theta.join(hessian), part.x.join(cross)])
-
-    return column
-
-
-def _products(part: _Part, packed: Array, rows: Array) -> tuple[Array, Array, Array, Array]:
-    at = part.x.traced(packed[: part.x.size]), part.theta.traced(packed[part.x.size :])
-    found = jax.vmap(_column_at(part, *at))(rows)
-    value, g_theta = oracle.lower_value_and_gradient(part, *at)
-    return value, part.theta.join(g_theta), found[:, : part.theta.size], found[:, part.theta.size :]
-
-
-def _columns(part: _Part, packed: Array, units: Array) -> Array:
-    return jax.vmap(_column(part, packed))(units)
-
-
-def _columns_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
-    """All at once would take the memory of the data for every column. On several devices a few, to send less often."""
-    return lax.map(_column(part, packed), units, batch_size=None if part.shared_mesh is None else FEW_COLUMNS)
-
-
-def _hessian_one_by_one(part: _Part, packed: Array, units: Array) -> Array:
-    column = _column(part, packed)
-    few = None if part.shared_mesh is None else FEW_COLUMNS
-    return lax.map(lambda e: column(e)[: part.theta.size], units, batch_size=few)
+def _products_with(v: Array, a: Array, b: Array) -> Array:
+    """<v, a> and <v, b>: one sum over both takes less time to compile than two, and has their digits."""
+    return jnp.sum(jnp.stack([v * a, v * b]), axis=1)

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from bisaddle import oracle
-from bisaddle.oracle import bends, kernels as compiled, large
+from bisaddle.oracle import bends, columns, kernels as compiled, large
 from bisaddle.oracle.kernels import Kernels, Products, Solve, Vector
 from bisaddle.oracle.theta_blocks import unit_rows
 from bisaddle.problem import Point, Problem
@@ -52,7 +52,7 @@ class StreamedKernels(Kernels):
 
     def products(self, x: Vector, theta: Vector, *vectors: Vector) -> Products:
         packed, rows = np.concatenate([x, theta]), np.stack(vectors)
-        value, *found = self._mean(compiled._products, "products with the Hessian of g", packed, rows)
+        value, *found = self._mean(columns.products, "products with the Hessian of g", packed, rows)
         return Products(float(value), *found)
 
     def columns(self, x: Vector, theta: Vector, blocks: int = 1) -> tuple[Vector, Vector]:
@@ -128,11 +128,11 @@ def _lower_gradient(part: Any, packed: Array) -> Array:
 
 
 def _second_order(part: Any, packed: Array, v: Array) -> Array:
-    return compiled._column(part, packed)(v)
+    return columns.column(part, packed)(v)
 
 
 def _columns(part: Any, packed: Array, units: Array) -> Array:
-    return lax.map(compiled._column(part, packed), units, batch_size=COLUMNS)
+    return lax.map(columns.column(part, packed), units, batch_size=COLUMNS)
 
 
 def _linear_maps(part: Any, packed: Array, ends: Array) -> tuple[Callable, Callable]:

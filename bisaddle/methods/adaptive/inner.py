@@ -99,11 +99,13 @@ class Solver:
         self.cost = Cost()
         self.inverse = Inverse(kernels)
         entries = (kept(kernels.x.size) if kernels.wide else kernels.x.size) + kernels.y.size + 2 * kernels.theta.size
-        self.recall = Recall() if kernels.has_lower and const.RECALLED_ENTRIES // entries > 2 else None
+        # in a network steps are long, and what was found before them foretells little more than the last does
+        recalls = not kernels.has_hidden_layer
+        self.recall = Recall() if recalls and kernels.has_lower and const.RECALLED_ENTRIES // entries > 2 else None
         # a large x would fill the memory with copies of itself, and only products of its moves are asked for
         self.short = sketched if kernels.wide else lambda x: x
         fits = const.RECALLED * (kernels.x.size + kernels.y.size) <= const.RECALLED_INPUTS
-        self.slopes = Recall() if kernels.y_set is not None and fits and kernels.linear_in_y else None
+        self.slopes = Recall() if recalls and fits and kernels.y_set is not None and kernels.linear_in_y else None
 
     def state(self) -> "SolverState":
         """What later evaluations depend on, as it is now."""
@@ -292,6 +294,13 @@ class Solver:
         rounding = const.RELATIVE_ROUNDING * self.kernels.eps * norm(f_y)
         return min(max(asked, rounding), const.Y_FAR * mu * self.kernels.y_set.diameter())
 
+    def _highest(self, f_y: Vector, y: Vector, y0: Vector, mu: float, asked: float) -> Vector:
+        """The maximiser for an f linear in y with this slope, or y if its residual is small enough."""
+        assert self.kernels.y_set is not None
+        self.cost.projections += 1
+        new = self.kernels.y_set.prox(y + (f_y - mu * (y - y0)) / mu, 1 / mu)
+        return y if mu * norm(new - y) <= self._y_target(asked, f_y, mu) else new
+
     def ascend(
         self, x: Vector, theta: Vector, warm: Inner, known: Upper | None, y0: Vector, mu: float, asked: float
     ) -> tuple[Vector, Upper, float]:
@@ -303,6 +312,10 @@ class Solver:
         """
         cost, y_set, y, L_y = self.cost, self.kernels.y_set, warm.y, warm.L_y
         cost.gradients += known is None
+        slopes = self.kernels.slopes(x, theta) if known is None else None
+        if slopes is not None:
+            y = self._highest(slopes.f_y, y, y0, mu, asked)
+            return y, self.kernels.upper_by(slopes, y), 0.0
         upper, known = self.kernels.upper(x, theta, y) if known is None else known, None
         if y_set is None:
             return y, upper, L_y
