@@ -42,12 +42,14 @@ def live() -> int:
 class Account:
     """The most bytes that are held at any moment of a call: with Account() as account: account.of(call).
 
-    NumPy's by tracemalloc; JAX's arrays from when a program gives them until they are freed; and while a program runs
-    its answers, its work space and those arguments that it copies, because they do not begin where XLA wants them to.
+    NumPy's by tracemalloc; JAX's arrays from when a program gives them, or NumPy's are copied for them, until they are
+    freed; and while a program runs its answers, its work space and those arguments that it copies, because they do not
+    begin where XLA wants them to.
     """
 
     def __enter__(self) -> "Account":
-        self.make, self.arrays, self.most, self.base, self.number = programs.Program._program, 0, 0, 0, 0
+        self.make, self.put = programs.Program._program, jax.device_put
+        self.arrays, self.most, self.base, self.number = 0, 0, 0, 0
         programs.clear()
         account = self
 
@@ -57,11 +59,17 @@ class Account:
             work = sizes.output_size_in_bytes + sizes.temp_size_in_bytes
             return lambda leaves, *arrays: account._run(compiled, work, leaves, arrays)
 
-        programs.Program._program = make
+        def put(given: Any, *where: Any, **options: Any) -> Any:
+            placed = account.put(given, *where, **options)
+            if isinstance(given, np.ndarray) and placed.unsafe_buffer_pointer() != given.ctypes.data:
+                account._made(placed)
+            return placed
+
+        programs.Program._program, jax.device_put = make, put
         return self
 
     def __exit__(self, *_: Any) -> None:
-        programs.Program._program = self.make
+        programs.Program._program, jax.device_put = self.make, self.put
         programs.clear()
 
     def of(self, call: Callable[[], Any]) -> int:
@@ -83,9 +91,12 @@ class Account:
         self.most = max(self.most, self._held(0) + work + copied)
         found = compiled(leaves, *arrays)
         for leaf in jax.tree.leaves(found):
-            self.arrays += leaf.nbytes
-            weakref.finalize(leaf, self._freed, leaf.nbytes, self.number)
+            self._made(leaf)
         return found
+
+    def _made(self, array: Any) -> None:
+        self.arrays += array.nbytes
+        weakref.finalize(array, self._freed, array.nbytes, self.number)
 
     def _freed(self, size: int, number: int) -> None:
         if number == self.number:  # of this call

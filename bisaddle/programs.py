@@ -40,12 +40,9 @@ LIGHT_BYTES = 2**19
 # of data up to which a program runs in the thread that calls it; beyond, it takes longer than another one to wake up
 NEAR_BYTES = 2**22
 MEDIUM_BYTES = 2**24
-# of an argument beyond which it must not stay longer than it is needed
-LARGE_BYTES = 2**20
-# seconds to wait for that, time after time
-PAUSES = (0.0, 1e-4, 1e-3, 1e-2)
-# compiled programs that are kept
-MOST_PROGRAMS = 512
+LARGE_BYTES = 2**20  # of an argument beyond which it must not stay longer than it is needed
+PAUSES = (0.0, 1e-4, 1e-3, 1e-2)  # seconds to wait for that, time after time
+MOST_PROGRAMS = 512  # compiled, that are kept
 
 # functions inside functions, and entries inside containers, that are followed
 DEEPEST = 8

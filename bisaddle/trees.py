@@ -3,6 +3,7 @@
 A scalar never changes the dtype of the leaves that it scales.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -23,6 +24,8 @@ Number = float | int | np.number | np.ndarray | Array
 
 # of an array from which on it pays, and a multiple of which XLA wants arrays to begin at
 LARGE_BYTES, ALIGNED = 2**20, 64
+# entries that are taken at once where a product would be a vector of its own
+PIECE = 2**15
 
 
 def add_scaled(tree: PyTree, scale: Number, direction: PyTree) -> PyTree:
@@ -107,6 +110,31 @@ def stepped(v: np.ndarray, length: float, direction: np.ndarray) -> np.ndarray:
     to = np.multiply(direction, v.dtype.type(length), out=room(v.size, v.dtype))
     to += v
     return to
+
+
+def aligned(operation: Any, v: np.ndarray, *others: Any) -> np.ndarray:
+    """operation(v, *others), a ufunc of vectors and numbers, where a program reads it in place."""
+    return operation(v, *others, out=room(v.size, v.dtype))
+
+
+def drawn(size: int, dtype: np.dtype, seed: int) -> np.ndarray:
+    """Independent standard normal numbers, drawn in float64, where a program reads them in place."""
+    rng, v = np.random.default_rng(seed), room(size, dtype)
+    for at in pieces(size):
+        v[at] = rng.normal(size=v[at].size)
+    return v
+
+
+def add_to(v: np.ndarray, length: float, direction: np.ndarray) -> None:
+    """v += length * direction, in place."""
+    factor = v.dtype.type(length)
+    for at in pieces(v.size):
+        v[at] += factor * direction[at]
+
+
+def pieces(size: int) -> Iterator[slice]:
+    """Of a vector, short enough for a product of one to stay in the cache."""
+    return (slice(i, i + PIECE) for i in range(0, size, PIECE))
 
 
 @jax.tree_util.register_static

@@ -1,7 +1,5 @@
 """A large x: the same directions, evaluations and certificates in few copies of it."""
 
-import gc
-import tracemalloc
 from collections import deque
 
 import jax.numpy as jnp
@@ -121,25 +119,3 @@ def test_wrong_derivatives_are_seen_at_a_large_x(as_if_large):
     wrong = bs.Derivatives(f_x=lambda x, theta, y, data: x)
     wrong = bs.Problem(problem.upper, None, problem.x_set, problem.y_set, problem.data, derivatives=wrong)
     assert "f changes at a rate" in bs.certify(wrong, bs.Point(x=np.full(SIZE, 0.1), y=start.y)).mismatch
-
-
-@pytest.mark.parametrize("lower", [False, True])
-def test_a_large_x_takes_twelve_copies_at_most_at_any_moment(lower):
-    """Of NumPy's; what XLA needs besides is in docs/performance.md, by the memory of the whole process."""
-    size = 500_000  # beside which sketches and the trace are small
-    problem, start = posed(size, lower)
-    run = lambda: bs.solve(problem, start, tol=1e-12, max_steps=12, progress=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(const, "PAIR_BYTES", 0)
-        point = run().point
-        bs.certify(problem, point)  # everything is compiled
-        for call in (run, lambda: bs.certify(problem, point)):
-            gc.collect()
-            tracemalloc.start()
-            try:
-                before = tracemalloc.get_traced_memory()[0]
-                call()
-                peak = (tracemalloc.get_traced_memory()[1] - before) / (8 * size)
-            finally:
-                tracemalloc.stop()
-            assert peak <= 12, peak

@@ -1,5 +1,7 @@
 """A lower level of many variables: certificates and solves that keep few vectors give the same numbers."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -46,6 +48,55 @@ def test_the_numbers_are_the_same(as_if_large, monkeypatch):
         np.testing.assert_allclose(getattr(large, name), getattr(usual, name), rtol=1e-9)
     assert large.error_bound <= 20 * usual.error_bound + 1e-12
     assert solved.status is bs.Status.CERTIFIED and bs.certify(PROBLEM, solved.point).within(1.1e-5)
+
+
+def in_one_row(problem, start):
+    """The same with theta as a row: one entry along its first axis, for which there is no preconditioner."""
+    f, g = problem.upper, problem.lower
+    rows = {"upper": lambda x, theta, y, data: f(x, theta[0], y, data), "lower": lambda x, t, data: g(x, t[0], data)}
+    return replace(problem, **rows), replace(start, theta=start.theta[None])
+
+
+def test_conjugate_gradients_from_the_host(as_if_large, monkeypatch):
+    """g_theta_theta is diagonal, and so the solution is known."""
+    kernels = Kernels(*in_one_row(PROBLEM, START))
+    assert kernels.one_large and not Kernels(PROBLEM, START).one_large
+    monkeypatch.setattr("bisaddle.trees.PIECE", 64)  # in pieces, the last of which is shorter
+    draw = np.random.default_rng(2).normal
+    x, theta, right = draw(size=2), draw(size=SIZE), draw(size=SIZE)
+    H, cross = DATA["scales"] - np.cos(theta) / 4, -DATA["mix"].T
+    given, start = right.copy(), draw(size=SIZE)
+    first = start.copy()
+    for options in ({}, {"start": start}, {"start": start, "spend": True}):
+        found = kernels.solve(x, theta, right, 1e-10, cross=True, **options)
+        np.testing.assert_allclose(found.w, given / H, atol=1e-9)
+        np.testing.assert_allclose(found.r, given - H * found.w, atol=1e-12)
+        np.testing.assert_allclose(found.cross, cross @ found.w, atol=1e-12)
+        assert np.linalg.norm(found.r) <= 1e-10 < 1e-5 < found.least and found.products < 40 and found.flat is None
+        np.testing.assert_array_equal(start, first)
+        assert (right.tolist() == given.tolist()) == ("spend" not in options)
+    newton = kernels.solve(x, theta, None, 0.0, 1e-6)
+    np.testing.assert_allclose(newton.right, -kernels.lower_gradient(x, theta), rtol=1e-12)
+    assert np.linalg.norm(newton.r) <= 1e-6 * np.linalg.norm(newton.right)
+    assert kernels.solve(x, theta, None, enough=1e9).products == 0
+    bent = replace(PROBLEM, data=DATA | {"scales": np.r_[-1.0, DATA["scales"][1:]]})
+    stopped = Kernels(*in_one_row(bent, START)).solve(x, theta, given, 1e-10)
+    assert stopped.flat @ (np.r_[-1.0 - np.cos(theta[0]) / 4, H[1:]] * stopped.flat) <= 0
+
+
+def test_a_theta_in_one_piece_is_solved_and_certified_as_others_are(as_if_large, monkeypatch):
+    problem, start = in_one_row(PROBLEM, START)
+    solved = bs.solve(problem, start, tol=1e-5, progress=False)
+    large = bs.certify(problem, solved.point)
+    bent = replace(problem, data=DATA | {"scales": np.r_[-1.0, DATA["scales"][1:]]})
+    assert bs.certify(bent, start).lower_witness is not None
+    monkeypatch.undo()
+    programs.clear()
+    usual = bs.certify(problem, solved.point)
+    assert solved.status is bs.Status.CERTIFIED and usual.within(1.1e-5)
+    np.testing.assert_allclose(large.x_gradient, usual.x_gradient, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(large.theta, usual.theta, rtol=1e-9)
+    np.testing.assert_allclose(large.w, usual.w, rtol=1e-9, atol=1e-12)
 
 
 def test_parts_of_a_norm_bound_that_of_the_whole(as_if_large, monkeypatch):

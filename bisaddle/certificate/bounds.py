@@ -1,6 +1,6 @@
 """What can still be wrong with a gap: errors of its gradients, a worse y elsewhere, a corner that hides a part of x."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,9 +39,9 @@ class Sensitivity(NamedTuple):
         x_error, y_error = max(self.x, noise.f_x + noise.cross), max(self.y, noise.f_y)
         if not solved.kernels.has_lower:
             return x_error, y_error
-        eps, f_theta = solved.kernels.eps, solved.upper.f_theta
+        eps = solved.kernels.eps
         lower = solved.lower_residual + max(4 * eps * norm(solved.hessian.product(solved.theta)), noise.g_theta)
-        linear = solved.linear_residual + max(4 * eps * norm(f_theta), noise.f_theta + noise.hessian)
+        linear = solved.linear_residual + max(4 * eps * solved.f_theta_size, noise.f_theta + noise.hessian)
         return x_error + self.x_lower * lower + self.x_linear * linear, y_error + self.y_lower * lower
 
 
@@ -68,10 +68,10 @@ def sensitivity(
     # theta* lies within |g_theta| / mu_g of theta: J is taken at both ends of that step down the gradient, or at one
     # where they are so near that it is the same
     near = solved.lower_residual / mu_g <= kernels.eps**0.5 * (1 + norm(theta))
-    if near and kernels.heavy:
-        ends = theta[None]
-    else:
-        ends = np.stack([theta, theta - solved.g_theta / theta.dtype.type(mu_g)])
+    ends: Any = [theta]
+    if not (near and kernels.heavy):
+        ends.append(theta - solved.products.g_theta / theta.dtype.type(mu_g))
+    ends = ends if kernels.large else np.stack(ends)
     if can_have_matrices(solved) if matrices is None else matrices:
         hessian = solved.hessian
         inverse, cross = hessian.inverse, hessian.cross
@@ -130,7 +130,7 @@ class Told(NamedTuple):
 
 
 def worst_value(
-    kernels: Kernels, y_set: FlatSet, x: Vector, theta: Vector, y: Vector, here: Upper, accuracy: float = 0.0
+    kernels: Kernels, y_set: FlatSet, x: Vector, theta: Vector, y: Vector, here: Upper | Told, accuracy: float = 0.0
 ) -> tuple[float, float, float]:
     """max over Y of f(x, theta, .) - h, what the number given may still lack, and |f_theta| there; here: f at y.
 
@@ -150,7 +150,8 @@ def worst_value(
         return at.value - y_set.penalty(y)
 
     nearest = y_set.project(y)
-    start = told(here) if norm(nearest - y) == 0 else upper(nearest)
+    here = here if isinstance(here, Told) else told(here)
+    start = here if norm(nearest - y) == 0 else upper(nearest)
     rest, vertex = y_set.best_response(nearest, start.f_y)
     own = value(nearest, start)
     threshold = max(accuracy, SHARE * rest, 50 * kernels.eps * (1 + abs(own)))

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.certificate.bounds import Sensitivity, free_parts, sensitivity, worst_value
+from bisaddle.certificate.bounds import Sensitivity, Told, free_parts, sensitivity, worst_value
 from bisaddle.certificate.consistency import ENOUGH, mismatch
 from bisaddle.certificate.noise import Noise, along_a_line, rounding_noise
 from bisaddle.certificate.wide import widened
@@ -273,28 +273,28 @@ class Certifier:
             rough = sensitivity(solved, self.mu_g, matrices=False, passes=2)
             certificate = self._certificate(solved, theta, rough, tol)
             if certificate.gap + certificate.error_bound > tol:
-                found, w, solved, certificate = solved.theta, solved.w, None, None  # a large theta needs their memory
-                solved = Implicit(self.kernels, x, found, y, w=w)
+                certificate = None  # a large theta needs its memory
+                solved.solve(0.0)
                 certificate = self._certificate(solved, theta, sensitivity(solved, self.mu_g), tol)
             return certificate
 
     def with_free_parts(self, point: Point, certificate: Certificate) -> Certificate:
         """The certificate to be shown, with the parts of x that a degenerate corner leaves free."""
         own, (x, _, y) = self.kernels, self.kernels.flat(point, own=False)
-        theta, Gx = own.theta.ravel(certificate.theta), own.x.ravel(certificate.x_gradient, own=False)
+        theta, Gx = own.theta.ravel(certificate.theta, own=False), own.x.ravel(certificate.x_gradient, own=False)
         return changed(given_out(certificate), free_parts=free_parts(own, x, theta, y, Gx, certificate.y_in_corner))
 
     def _certificate(self, solved: Implicit, theta: Vector, sensitivity: Sensitivity, below: float) -> Certificate:
         kernels, x, y = self.kernels, solved.x, solved.y
         x_set, y_set, upper = kernels.x_set, kernels.y_set, solved.upper
         y_violation, worst_error, in_corner = 0.0, 0.0, False
-        value, worst, steepness = upper.value, upper.value, norm(upper.f_theta)
+        value, worst, steepness = upper.value, upper.value, solved.f_theta_size
         if y_set is not None:
             _, corner = y_set.best_response(y, upper.f_y)
             in_corner = norm(y - corner) <= CORNER * y_set.diameter()
-            y_violation = y_set.violation(y)
-            value -= y_set.penalty(y)
-            worst, worst_error, steepness = worst_value(kernels, y_set, x, solved.theta, y, upper, solved.accuracy)
+            y_violation, value = y_set.violation(y), value - y_set.penalty(y)
+            told = Told(upper.value, upper.f_y, steepness)
+            worst, worst_error, steepness = worst_value(kernels, y_set, x, solved.theta, y, told, solved.accuracy)
         x_violation = x_set.violation(x)
         (x_gap, x_oracle), (y_gap, y_oracle) = self._x_gap(x, solved.Gx), self._y_gap(y, upper.f_y)
         noise, lower, convex, wrong = self.noise or Noise(), None, None, ""
@@ -338,7 +338,7 @@ class Certifier:
         """How far theta*(x) can be from where it was found: |g_theta| / mu_g."""
         if not self.kernels.has_lower:
             return 0.0
-        left = solved.lower_residual + max(noise.g_theta, 4 * self.kernels.eps * norm(solved.g_theta))
+        left = solved.lower_residual + max(noise.g_theta, 4 * self.kernels.eps * solved.lower_residual)
         return left / (solved.hessian.least if self.mu_g is None else self.mu_g)
 
     def _first_order_is_enough(self, solved: Implicit, off: float) -> bool:

@@ -61,11 +61,13 @@ def _upper_differs(solved: Implicit, line: Line, noise: Noise, stated: float) ->
     # each point would be another reading of all files
     drifts, largest = ("", 0.0) if kernels.streamed else _upper_drifts(solved, line, noise.value, at, size)
     back = _turned_back(solved, line.direction, 2 * move)
+    kept_x, kept_theta = here.f_x.size == solved.x.size, here.f_theta.size == solved.theta.size
     sizes = [norm(part.astype(np.float64, copy=False)) for part in (here.f_theta, here.f_y)]
+    sizes[0] = sizes[0] if kept_theta else solved.f_theta_size
     length = float(np.linalg.norm([solved.f_x_size, *sizes]))
-    if here.f_x.size == solved.x.size:
+    if kept_x and kept_theta:
         rows = [(here.value, sum(map(dot, (here.f_x, here.f_theta, here.f_y), parts_of(kernels, back))))]
-    else:  # it was not kept
+    else:
         rows = [upper_along(kernels, at, back)[:2]]
     rows += [upper_along(kernels, moved(at, i * move, back), back)[:2] for i in (1, 2)]
     values, slopes = np.array(rows).T
@@ -144,18 +146,20 @@ def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     assert line.lower is not None and line.lower_slopes is not None
     slack, here = 8 * solved.kernels.eps, solved.products
     # the way back is in theta alone: there g can be compared too, whose derivative in x is not known
-    theta_part = -parts_of(solved.kernels, line.direction)[1]
+    theta_part = parts_of(solved.kernels, line.direction)[1]
 
     def slopes_of(found: Products) -> list[float]:
-        return [found.value, *lower_slopes(found, solved.w, None, theta_part)]
+        value, *steep = lower_slopes(found, solved.w, None, theta_part)
+        return [found.value, value, *(-slope for slope in steep)]
 
-    rows = [slopes_of(here)]
+    rows, size = [slopes_of(here)], norm(here.hessian[0])
+    del here
     for i in (1, 2):
-        rows.append(slopes_of(solved.products_of(solved.w, theta=moved(solved.theta, i * SHORT, theta_part))))
+        rows.append(slopes_of(solved.products_of(solved.w, theta=moved(solved.theta, -i * SHORT, theta_part))))
     values, returning = np.array(rows)[:, 0], np.array(rows)[:, 1:]
     width, cancelled = norm(solved.w), norm(solved.hessian.product(solved.theta))
     places_off = slack * (norm(solved.x) + norm(solved.theta))
-    steep = norm(here.hessian[0]) + solved.cross_size
+    steep = size + solved.cross_size
     doubt = width * (noise.g_theta + slack * cancelled) + places_off * steep
     slope_doubt = size_of(line.direction) * (noise.hessian + noise.cross + slack * steep)
     for found in (line.lower_slopes[line.lower_moves.index(SHORT)], returning):

@@ -11,6 +11,7 @@ from bisaddle.oracle.implicit import Implicit, norm, normal, unit
 from bisaddle.oracle.kernels import LARGE, Kernels, Products, Upper, Vector
 from bisaddle.oracle.spectra import krylov, least_vector, tridiagonal
 from bisaddle.sets.flat import FlatSet
+from bisaddle.trees import aligned
 
 # products of Lanczos's method in search of a negative eigenvalue; with much data each is a pass over it
 PRODUCTS, HEAVY_PRODUCTS = 64, 16
@@ -68,12 +69,12 @@ def _less_convex(solved: Implicit, mu_g: float | None) -> tuple[Found | None, Ve
             continue
         v = v.astype(solved.kernels.dtype, copy=False)
         curvature = float(v @ solved.products_of(v).hessian[0]) / float(v @ v)
-        lost = 8 * v.size**0.5 * solved.kernels.eps * largest  # rounding of that quotient
+        lost = _lost(v.size, solved.kernels.eps, largest)
         if mu_g is not None and curvature < (1 - SHARE) * mu_g - lost:
             return (v, curvature, f"mu_g = {mu_g:.6g} was given"), v
         if mu_g is None and curvature <= lost:
             return (v, curvature, STRONGLY_CONVEX), v
-    return None, candidates[0][0]
+    return None, None if solved.theta.size > LARGE else candidates[0][0]
 
 
 def _low_directions(solved: Implicit, mu_g: float | None) -> list[tuple[Vector | None, float]]:
@@ -82,11 +83,13 @@ def _low_directions(solved: Implicit, mu_g: float | None) -> list[tuple[Vector |
     if hessian.dense:
         return [_least_of_matrix(hessian.matrix)]
     # before the others: where it is stopped, they begin; the estimate of mu_g has taken more passes
-    lowest = hessian.lowest(1 if kernels.heavy or mu_g is None else 2)
-    starts = [(normal(solved.theta, 7), min(size, HEAVY_PRODUCTS if kernels.heavy else PRODUCTS))]
+    lowest = hessian.lowest(1 if kernels.heavy or mu_g is None else 2, last=True)
+    most = min(size, HEAVY_PRODUCTS if kernels.heavy else PRODUCTS)
+    starts: list[tuple[Callable[[], Vector], int]] = [(lambda: normal(solved.theta, 7), most)]
     if hessian.stopped is not None:
-        starts.append((hessian.stopped[0], min(size, hessian.stopped[1] + 1)))
-    found = [_least_of_products(hessian.product, start, most) for start, most in starts]
+        begin, products = hessian.stopped
+        starts.append((lambda: begin, min(size, products + 1)))
+    found = [_least_of_products(hessian.product, start, most, mu_g or 0.0) for start, most in starts]
     if norm(lowest) > 0:  # not 0, nor NaN
         found.append((lowest, found[0][1]))
     return found
@@ -117,23 +120,28 @@ def _bent_elsewhere(solved: Implicit, own: Vector, low: Vector | None, noise: fl
 
 def _bent_on_the_way(solved: Implicit, own: Vector, noise: float) -> Found | None:
     """The same from theta*(x) to a few places, of which one is kept at a time: theta is large."""
-    theta = solved.theta
+    theta, here = solved.theta, _turned(solved.products)
 
-    def away() -> Vector:
-        return theta.dtype.type(1 + norm(theta)) * unit(normal(theta, 11))
+    def away(start: Vector | float) -> Vector:
+        v = normal(theta, 11)
+        v *= v.dtype.type((1 + norm(theta)) / norm(v))
+        v += start
+        return v
 
-    for place in (lambda: -theta if norm(theta) > 0 else away(), lambda: theta + away(), lambda: own):
+    opposite = lambda: aligned(np.negative, theta) if norm(theta) > 0 else away(0.0)
+    for place in (opposite, lambda: away(theta), lambda: own):
         tried = _Tried(lambda theta: _turned(solved.products_of(solved.w, theta=theta)), solved.kernels.eps)
-        tried.add(theta, _turned(solved.products))
+        tried.add(theta, here)
         tried.add(place())
         if (found := tried.upward(noise)) is not None:
             return found[0], -found[1], STRONGLY_CONVEX
+        del tried  # before the next place is made
     return None
 
 
 def _turned(products: Products) -> tuple[float, Vector]:
     """-g, which has to be concave."""
-    return -products.value, -products.g_theta
+    return -products.value, aligned(np.negative, products.g_theta)
 
 
 def _least_of_matrix(matrix: Vector) -> tuple[Vector | None, float]:
@@ -144,9 +152,20 @@ def _least_of_matrix(matrix: Vector) -> tuple[Vector | None, float]:
     return vectors[:, 0], float(values[-1])
 
 
-def _least_of_products(product, start: Vector, limit: int) -> tuple[Vector | None, float]:
+def _lost(size: int, eps: float, largest: float) -> float:
+    """Rounding of a quotient v' H v / v' v, by the largest eigenvalue of H."""
+    return 8 * size**0.5 * eps * largest
+
+
+def _least_of_products(
+    product: Callable, begin: Callable[[], Vector], limit: int, below: float
+) -> tuple[Vector | None, float]:
+    """A vector along which it is small, and the largest value; of a large map none where none is so small."""
+    start = begin()
     if start.size > LARGE:
-        return least_vector(product, start, limit)
+        size, eps = start.size, float(np.finfo(start.dtype).eps)
+        del start
+        return least_vector(product, begin, limit, lambda most: below + 2 * _lost(size, eps, most))
     *_, space = krylov(product, start.size, start.dtype, limit, start)
     if not np.all(np.isfinite([space.diagonal, space.off])):
         return None, np.nan
@@ -170,10 +189,12 @@ def upper_witness(
     if y_set is None:
         return None, -np.inf
 
+    terms = [0.0]  # not of `tried`, which would hold itself by this function, and a large theta until later
+
     def evaluate(y: Vector) -> tuple[float, Vector]:
         found = kernels.upper(x, theta, y)
         # of this order are the terms of f, which may cancel in its value and in f_y
-        tried.terms = max(tried.terms, norm(found.f_x) * norm(x) + norm(found.f_theta) * norm(theta))
+        terms.append(norm(found.f_x) * norm(x) + norm(found.f_theta) * norm(theta))
         return found.value, found.f_y
 
     tried = _Tried(evaluate, kernels.eps)
@@ -184,7 +205,7 @@ def upper_witness(
         tried.add(point)
     if not kernels.linear_in_y:
         _look_for_curvature(kernels, tried, y_set, y, points)
-    found = tried.upward(gradient_noise)
+    found = tried.upward(gradient_noise, max(terms))
     penalties = [y_set.penalty(point) for point in tried.points]
     highest = float(np.max(np.array(tried.values) - penalties))
     return None if found is None else (found[0].astype(kernels.dtype), found[1], "f has to be concave in y"), highest
@@ -219,13 +240,10 @@ def _look_for_curvature(kernels: Kernels, tried: "_Tried", y_set: FlatSet, y: Ve
 
 
 class _Tried:
-    """Places with the value and the gradient there of a function that should be concave: evaluate gives both.
-
-    terms: the order of the largest term of the function, if it is known; rounding of it is no curvature.
-    """
+    """Places with the value and the gradient there of a function that should be concave: evaluate gives both."""
 
     def __init__(self, evaluate: Callable[[Vector], tuple[float, Vector]], eps: float):
-        self.evaluate, self.eps, self.terms = evaluate, eps, 0.0
+        self.evaluate, self.eps = evaluate, eps
         self.points: list[Vector] = []
         self.values: list[float] = []
         self.gradients: list[Vector] = []
@@ -240,14 +258,17 @@ class _Tried:
         self.gradients.append(gradient)
         return gradient
 
-    def upward(self, noise: float) -> tuple[Vector, float] | None:
-        """Unit direction and curvature of the pair that contradicts concavity most clearly; noise: in gradients."""
+    def upward(self, noise: float, terms: float = 0.0) -> tuple[Vector, float] | None:
+        """Unit direction and curvature of the pair that contradicts concavity most clearly; noise: in gradients.
+
+        terms: the order of the largest term of the function, if it is known; rounding of it is no curvature.
+        """
         if len(self.points) < 2:
             return None
         values, (lengths, slopes) = np.array(self.values), self._pairs()
         sizes = np.array([norm(gradient.astype(np.float64, copy=False)) for gradient in self.gradients])
         rounding = self.eps ** (2 / 3)
-        doubt = (rounding * (sizes[:, None] + sizes[None]) + 10 * noise) * lengths + ROUNDINGS * self.eps * self.terms
+        doubt = (rounding * (sizes[:, None] + sizes[None]) + 10 * noise) * lengths + ROUNDINGS * self.eps * terms
         # <f_y(b) - f_y(a), b - a>, and twice what f(b) has above its tangent at a: |b - a|^2 times a curvature each
         bends = -slopes.T - slopes - doubt
         heights = np.abs(values)
@@ -263,7 +284,7 @@ class _Tried:
         """[a, b]: |b - a|, and <gradient at a, b - a>."""
         count = len(self.points)
         lengths, slopes = np.empty((2, count, count))
-        if self.points[0].size > PAIRS // count:  # one at a time
+        if self.points[0].size > min(LARGE, PAIRS // count):  # one at a time
             for a, b in np.ndindex(count, count):
                 away = self.points[b].astype(np.float64, copy=False) - self.points[a]
                 lengths[a, b], slopes[a, b] = norm(away), float(away @ self.gradients[a])

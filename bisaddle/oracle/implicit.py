@@ -1,15 +1,17 @@
 """The Hessian of g at a place, and the lower level with its linear system solved as accurately as rounding allows."""
 
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
 
-from bisaddle.oracle.kernels import MOST_PRODUCTS, Kernels, Products, Upper, Vector
+from bisaddle.oracle.conjugate import norm
+from bisaddle.oracle.kernels import LARGE, MOST_PRODUCTS, Kernels, Products, Upper, Vector
 from bisaddle.oracle.validate import check_problem_at, require_accuracy, require_concrete
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import on_device
-from bisaddle.trees import Number
+from bisaddle.trees import Number, aligned, drawn, stepped
 
 # up to this many lower variables the Hessian is formed and factorised, up to the second number with few data and an x
 # of at most SHORT_X entries; beyond, conjugate gradients
@@ -27,7 +29,7 @@ class Hessian:
     A small one is a matrix, factorised once; a large one, or one whose every column is a pass over much data, is only
     ever multiplied with, and solved with by conjugate gradients. A Hessian that is not positive definite has an inverse
     of NaN, never a quiet wrong one. stopped: the right side at which conjugate gradients met a direction without
-    curvature, and after how many products.
+    curvature, and after how many products; or that direction and 0.
     """
 
     def __init__(self, kernels: Kernels, x: Vector, theta: Vector):
@@ -71,13 +73,13 @@ class Hessian:
         """g_theta_theta v"""
         return v @ self.matrix if self.dense else self.kernels.hessian_product(self.x, self.theta, v)
 
-    def solve(self, right: Vector, residual: float) -> Vector:
-        """g_theta_theta^-1 right, by the matrix, or up to the residual by conjugate gradients."""
+    def solve(self, right: Vector, residual: float, spend: bool = False) -> Vector:
+        """g_theta_theta^-1 right, by the matrix, or up to the residual by conjugate gradients; spend: as there."""
         if self.dense:
             return right @ self.inverse
-        found = self.kernels.solve(self.x, self.theta, right, residual)
+        found = self.kernels.solve(self.x, self.theta, right, residual, spend=spend)
         if norm(found.r) > residual and found.products < MOST_PRODUCTS * right.size:
-            self.stopped = right, found.products
+            self.stopped = (right, found.products) if found.flat is None else (found.flat, 0)
         return found.w
 
     @cached_property
@@ -97,18 +99,23 @@ class Hessian:
             top = unit(self.product(top))
         return self._above_rounding(float(v @ self.product(v)), norm(self.product(top)))
 
-    def lowest(self, passes: int) -> Vector:
+    def lowest(self, passes: int, last: bool = False) -> Vector:
         """A unit vector along which it is small, by inverse iteration; what was found with more passes is kept.
 
         A solve up to a residual below the part that the right side has of an eigenvector cannot end without having met
-        its eigenvalue: one that is not positive sets `stopped`.
+        its eigenvalue: one that is not positive sets `stopped`. last: it is not asked for again.
         """
         if self._lowest is None or self._lowest[0] < passes:
             v, residual = unit(normal(self.theta, 2)), 1e-2 if self.kernels.heavy else 1e-3
             for _ in range(passes):
-                v = unit(self.solve(v, residual))
+                found = self.solve(v, residual, spend=True)
+                del v
+                v = unit(found)
+                del found
             self._lowest = passes, v
-        return self._lowest[1]
+        found = self._lowest[1]
+        self._lowest = None if last else self._lowest
+        return found
 
     def _above_rounding(self, least: float, largest: float) -> float:
         rounding = 100 * self.theta.size * self.kernels.eps * largest
@@ -129,23 +136,33 @@ class Implicit:
     accuracy: the residual norm to reach in both solves; 0 goes on until rounding stops it. w: where the linear solve
     starts, if anything is known. Without a lower level theta and w have no entries. However theta and w were found,
     what is said of them comes from products taken at the end. f_x_size, cross_size: |f_x| and |g_theta_x w|; of a large
-    x with a lower level these two vectors are not kept.
+    x with a lower level these two vectors are not kept. f_theta_size: |f_theta|; of a large theta neither this vector
+    nor the products are kept.
     """
 
     def __init__(
         self, kernels: Kernels, x: Vector, theta: Vector, y: Vector, accuracy: float = 0.0, w: Vector | None = None
     ):
-        self.kernels, self.x, self.y, self.accuracy = kernels, x, y, accuracy
-        self.hessian = Hessian(kernels, x, theta)
-        self.theta, self.w, self.g_theta = theta, theta, theta
+        self.kernels, self.x, self.y = kernels, x, y
+        self.theta = theta
+        self.w: Any = w if kernels.has_lower else theta  # None until it is solved for
         self.lower_residual = self.linear_residual = 0.0
+        del theta, w
+        self.solve(accuracy)
+
+    def solve(self, accuracy: float) -> None:
+        """From theta and w as they are up to this accuracy: another one than before, say."""
+        kernels, x, self.accuracy = self.kernels, self.x, accuracy
+        for name in ("upper", "Gx", "_products"):  # of the last time: these ones need their memory
+            self.__dict__.pop(name, None)
+        self.hessian = Hessian(kernels, x, self.theta)
         if kernels.has_lower:
             self._solve_lower()
-        self.upper: Upper = kernels.upper(x, self.theta, y)
+        self.upper: Upper = kernels.upper(x, self.theta, self.y)
         self.Gx = self.upper.f_x
-        self.f_x_size, self.cross_size = norm(self.upper.f_x), 0.0
+        self.f_x_size, self.f_theta_size, self.cross_size = norm(self.upper.f_x), norm(self.upper.f_theta), 0.0
         if kernels.has_lower:
-            self._solve_adjoint(w)
+            self._solve_adjoint()
             self._take_products()
 
     def _solve_lower(self) -> None:
@@ -156,14 +173,18 @@ class Implicit:
         for _ in range(NEWTON_STEPS):
             if length <= target:
                 break
-            direction = self.hessian.solve(-g, max(0.3 * target, 1e-3 * length))
-            theta, new_g, step, _ = newton_step(kernels, x, self.theta, direction, length)
-            new_length = norm(new_g)
+            right = aligned(np.negative, g)
+            del g
+            direction = self.hessian.solve(right, max(0.3 * target, 1e-3 * length), spend=True)
+            del right
+            theta, g, step, _ = newton_step(kernels, x, self.theta, direction, length)
+            del direction
+            new_length = norm(g)
             better = new_length < length
             # near the rounding floor, a full Newton step that does not even halve the gradient has met it
             slow = step == 1 and new_length > 0.5 * length
             if better:
-                self.theta, g, length, moved = theta, new_g, new_length, True
+                self.theta, length, moved = theta, new_length, True
                 if not kernels.quadratic:
                     self.hessian = Hessian(kernels, x, theta)
             # cancellation in g_theta = Hess theta - ... leaves about this much
@@ -174,34 +195,42 @@ class Implicit:
         if moved:  # g_theta_x has changed, even where g_theta_theta has not
             self.hessian = Hessian(kernels, x, self.theta)
 
-    def _solve_adjoint(self, w: Vector | None) -> None:
+    def _solve_adjoint(self) -> None:
         """w with g_theta_theta w = f_theta, refined twice."""
         f_theta, root = self.upper.f_theta, self.kernels.eps**0.5
-        self.w = np.zeros_like(f_theta) if w is None else w
-        r = f_theta if w is None else f_theta - self.hessian.product(w)
+        r = f_theta if self.w is None else aligned(np.subtract, f_theta, self.hessian.product(self.w))
         for _ in range(3):  # half the digits each time, which conjugate gradients can always deliver
             if norm(r) <= self.accuracy:
                 break
-            self.w = self.w + self.hessian.solve(r, max(0.5 * self.accuracy, root * norm(r)))
-            r = f_theta - self.hessian.product(self.w)
+            found = self.hessian.solve(r, max(0.5 * self.accuracy, root * norm(r)), spend=r is not f_theta)
+            self.w = found if self.w is None else np.add(self.w, found, out=found if found.flags.writeable else None)
+            del found
+            r = aligned(np.subtract, f_theta, self.hessian.product(self.w))
+        self.w = np.zeros_like(f_theta) if self.w is None else self.w
 
     def _take_products(self) -> None:
         """What is left of both equations, and Gx; for a matrix one more product, which it must give too."""
         vectors = [self.w, _probe(self.theta)] if self.hessian.dense else [self.w]
-        self.products = self.kernels.products(self.x, self.theta, *vectors)
-        self.g_theta = self.products.g_theta
-        self.Gx = self.upper.f_x - self.products.cross[0]
-        self.cross_size = norm(self.products.cross[0])
+        found = self.kernels.products(self.x, self.theta, *vectors)
+        self.Gx = self.upper.f_x - found.cross[0]
+        self.cross_size, self.lower_residual = norm(found.cross[0]), norm(found.g_theta)
+        self.linear_residual = norm(self.upper.f_theta - found.hessian[0])
+        self._rows, self._products = len(vectors), found
         if self.kernels.wide:
             self.upper = self.upper._replace(f_x=np.zeros(0))
-            self.products = self.products._replace(cross=np.zeros((len(vectors), 0)))
-        self.lower_residual = norm(self.g_theta)
-        self.linear_residual = norm(self.upper.f_theta - self.products.hessian[0])
+            self._products = found._replace(cross=np.zeros((len(vectors), 0)))
+        if self.theta.size > LARGE:
+            self.upper, self._products = self.upper._replace(f_theta=np.zeros(0)), None
+
+    @property
+    def products(self) -> Products:
+        """With w, and the probe where the Hessian is a matrix, at this place; of a large theta they are taken again."""
+        return self.products_of(self.w) if self._products is None else self._products
 
     def products_of(self, v: Vector, x: Vector | None = None, theta: Vector | None = None) -> Products:
         """Products with v at another x and theta, or here, by the program that has been compiled for this place."""
         x, theta = self.x if x is None else x, self.theta if theta is None else theta
-        return self.kernels.products(x, theta, *[v] * len(self.products.hessian))
+        return self.kernels.products(x, theta, *[v] * self._rows)
 
     def matrices_agree(self) -> bool:
         """Whether the matrices give a product that is no part of them: what rests on them may certify a point."""
@@ -244,7 +273,8 @@ def newton_step(
     """
     step, count = 1.0, 0
     while True:
-        candidate = theta + step * direction
+        candidate = stepped(theta, step, direction)
+        g = None  # of the longer step
         g = kernels.lower_gradient(x, candidate)
         count += 1
         if norm(g) <= (1 - 0.1 * step) * length or step <= SHORTEST_STEP:
@@ -256,21 +286,13 @@ def normal(like: Vector, seed: int) -> Vector:
     """Independent normal numbers, as many as there are in `like`, and the same ones every time."""
     # a generator takes longer to make than small vectors to compute with
     if like.size > 2**14:
-        return _draw(like.size, seed).astype(like.dtype, copy=False)
-    return _kept_draw(like.size, seed).astype(like.dtype)
+        return drawn(like.size, like.dtype, seed)
+    return _kept_draw(like.size, np.dtype(np.float64), seed).astype(like.dtype)
 
 
-def _draw(size: int, seed: int) -> Vector:
-    return np.random.default_rng(seed).normal(size=size)
-
-
-_kept_draw = lru_cache(maxsize=64)(_draw)
+_kept_draw = lru_cache(maxsize=64)(drawn)
 
 
 def unit(v: Vector) -> Vector:
     length = norm(v)
-    return v / length if length > 0 else v
-
-
-def norm(v: Vector) -> float:
-    return float(v @ v) ** 0.5
+    return aligned(np.divide, v, v.dtype.type(length)) if length > 0 else v

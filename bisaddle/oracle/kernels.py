@@ -14,12 +14,13 @@ from jaxtyping import Array, PyTree
 from bisaddle import oracle
 from bisaddle.devices import mesh_of
 from bisaddle.oracle import bends, columns, depends, derivatives, large, separable
+from bisaddle.oracle.conjugate import Solve, by_products
 from bisaddle.oracle.halves import Halves, Slopes
 from bisaddle.oracle.theta_blocks import matrix_blocks, preconditioner, unit_rows
 from bisaddle.problem import Functions, Point, Problem
 from bisaddle.programs import LIGHT_BYTES, Program, near
 from bisaddle.sets.flat import FlatSet, flat_set
-from bisaddle.trees import Shape
+from bisaddle.trees import Shape, drawn
 
 Vector = np.ndarray
 # products that a solve may take, in sizes of theta
@@ -44,20 +45,6 @@ class Products(NamedTuple):
     g_theta: Vector
     hessian: Vector
     cross: Vector
-
-
-class Solve(NamedTuple):
-    """w with g_theta_theta w = right - r; the products it took, and the least curvature met on the way.
-
-    right: as given, or -g_theta; cross: g_theta_x w, where it was asked for.
-    """
-
-    w: Vector
-    r: Vector
-    right: Vector
-    cross: Vector
-    products: int
-    least: float
 
 
 @jax.tree_util.register_dataclass
@@ -117,6 +104,7 @@ class Kernels:
         self._lower = beside(_lower_of if self.large else _lower, "solves with the Hessian of g")
         self._gradient = beside(large.gradient, "the gradient of g")
         self._product = beside(large.product, "a product with the Hessian of g")
+        self._cross = beside(large.cross, "a cross product of g")
         self._products = beside(large.products if self.large else columns.products, "products with the Hessian of g")
         self._columns = beside(columns.columns_one_by_one if self.heavy else columns.columns, "the Hessian of g")
         self._hessian_columns = beside(columns.hessian_one_by_one, "the Hessian of g alone")
@@ -125,6 +113,9 @@ class Kernels:
         self._curvature = beside(bends.curvature, "f and its second derivatives")
         self._norms = beside(bends.norms, "norms of second derivatives")
         self.blocks = matrix_blocks(self.theta, getattr(problem.lower, "each", False))
+        # a large theta in one piece: conjugate gradients are driven from the host, which holds fewer copies of it
+        shared = self.part.theta.mesh is not None or getattr(problem.lower, "each", False)
+        self.one_large = self.theta.size > LARGE and not (self.blocks or shared)
         # a preconditioner that does nothing, on the device: one program for all solves
         size = self.theta.size // self.blocks if self.blocks else 0
         identity = np.zeros((self.blocks, size, size), self.dtype) + np.eye(size, dtype=self.dtype)
@@ -139,8 +130,8 @@ class Kernels:
         return Point.made(x=self.x.tree(x), theta=self.theta.tree(theta), y=self.y.tree(y))
 
     def flat(self, point: Point, own: bool = True) -> tuple[Vector, Vector, Vector]:
-        """x, theta and y; if not own, x may be that of the point, to be read only."""
-        return self.x.ravel(point.x, own), self.theta.ravel(point.theta), self.y.ravel(point.y)
+        """x, theta and y; if not own, x and theta may be those of the point, to be read only."""
+        return self.x.ravel(point.x, own), self.theta.ravel(point.theta, own), self.y.ravel(point.y)
 
     def packed_upper(self, packed: Vector) -> Vector:
         """f and its gradients in one vector, at x, theta and y in one vector."""
@@ -187,6 +178,8 @@ class Kernels:
 
     def cross_product(self, x: Vector, theta: Vector, w: Vector) -> Vector:
         """g_theta_x(x, theta) w"""
+        if self.one_large:
+            return self._cross(x, theta, w)
         return self.solve(x, theta, w, start=w, limit=-1, cross=True).cross
 
     def solve(
@@ -202,17 +195,20 @@ class Kernels:
         inverse: Any = None,
         limit: int | None = None,
         cross: bool = False,
+        spend: bool = False,
     ) -> Solve:
         """Conjugate gradients for g_theta_theta(x, theta) w = right, until |r| <= max(target, relative |right|).
 
         right: None is -g_theta(x, theta). start: where to begin, at the price of a product (not counted); None is 0.
         enough: a right side this short is left alone. inverse: a preconditioner, a matrix for each of the blocks of
-        theta. limit: products at most; -1 leaves out that of the start too. cross: g_theta_x w as well.
+        theta. limit: products at most; -1 leaves out that of the start too. cross: g_theta_x w as well. spend: the
+        right side is not needed any more, and one of a large theta may be used up.
         """
         limit = MOST_PRODUCTS * theta.size if limit is None else limit
-        return self._solved(x, theta, right, start, (target, relative, enough, limit), inverse, cross)
-
-    def _solved(self, x: Vector, theta: Vector, right, start, goals: tuple, inverse, cross: bool) -> Solve:
+        goals = target, relative, enough, limit
+        if self.one_large or self.streamed:
+            found = by_products(self, x, theta, right, start, goals, spend)
+            return found._replace(cross=self.cross_product(x, theta, found.w)) if cross else found
         size, numbers = theta.size, np.array((*goals, start is not None, right is None, cross), self.dtype)
         nothing = theta if self.large else np.zeros_like(theta)  # where it is told not to look at it
         begin, given = nothing if start is None else start, nothing if right is None else right
@@ -265,12 +261,13 @@ class Kernels:
         return Upper(float(found[0]), found[1 : d + 1], theta, found[d + 1 : end]), rows[:, :d], rows[:, d:]
 
     def norms(
-        self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Vector, passes: int | None = None
+        self, x: Vector, theta: Vector, y: Vector, w: Vector, ends: Any, passes: int | None = None
     ) -> tuple[float, float]:
         """(|g_theta_x|, |J|) of the same J, from below, by power iterations of so many passes: see `shortfall`."""
-        first = np.random.default_rng(1).normal(size=theta.size).astype(self.dtype)
+        first = drawn(theta.size, self.dtype, 1)
         count = np.array(bends.power_passes(theta.size) if passes is None else passes)
-        each = ends[:, None] if self.large else ends[None]  # of a large J the squares of its parts are added
+        # of a large J the squares of its parts are added
+        each = [end[None] for end in ends] if self.large else [ends]
         found = [self._norms(x, theta, y, w, first, part, count) for part in each]
         return float(found[0][0]), float(np.linalg.norm([float(bend) for _, bend in found]))
 

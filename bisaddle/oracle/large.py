@@ -30,6 +30,11 @@ def product(part: Any, x: Array, theta: Array, v: Array) -> Array:
     return part.theta.join(oracle.hessian_product(part, *at, part.theta.traced(v)))
 
 
+def cross(part: Any, x: Array, theta: Array, w: Array) -> Array:
+    """g_theta_x w"""
+    return part.x.join(oracle.cross_product(part, part.x.traced(x), part.theta.traced(theta), part.theta.traced(w)))
+
+
 def products(part: Any, x: Array, theta: Array, rows: Array) -> tuple[Array, ...]:
     """g, g_theta, and g_theta_theta v and g_theta_x v for every row v."""
     at = part.x.traced(x), part.theta.traced(theta)

@@ -6,8 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bisaddle.oracle.kernels import LARGE
+from bisaddle.trees import add_to, aligned, drawn
 
 Product = Callable[[np.ndarray], np.ndarray]
+Begin = Callable[[], np.ndarray]
 
 # the basis is kept in memory
 BASIS_BYTES = 2**29
@@ -62,36 +64,50 @@ def krylov(
         basis[i + 1] = image / off[i]
 
 
-def recurrence(product: Product, start: np.ndarray, limit: int) -> Iterator[tuple[np.ndarray, float, float]]:
-    """(unit vector, diagonal, beside it) of Lanczos's method with three vectors and no basis.
+def recurrence(product: Product, begin: Begin, limit: int) -> Iterator[tuple[np.ndarray, float, float]]:
+    """(unit vector, diagonal, beside it) of Lanczos's method with three vectors and no basis; begin: gives the first.
 
     A value that has converged may come again, which changes neither end of the spectrum.
     """
-    eps = np.finfo(start.dtype).eps
-    v, before, beside, first = start / start.dtype.type(np.linalg.norm(start)), np.zeros_like(start), 0.0, None
+    v = begin()
+    v = aligned(np.divide, v, v.dtype.type(np.linalg.norm(v)))
+    eps, before, beside, first = np.finfo(v.dtype).eps, None, 0.0, None
     for _ in range(limit):
-        image = np.array(product(v))
+        image = aligned(np.positive, product(v))
         diagonal = float(v @ image)
         first = abs(diagonal) if first is None else first
-        image -= start.dtype.type(diagonal) * v
-        image -= start.dtype.type(beside) * before
+        add_to(image, -diagonal, v)
+        if before is not None:
+            add_to(image, -beside, before)
+            del before
         beside = float(np.linalg.norm(image))
         yield v, diagonal, beside
         if not beside > 100 * eps * max(abs(diagonal), first):  # exhausted, or NaN
             return
-        image /= start.dtype.type(beside)
+        image /= v.dtype.type(beside)
         before, v = v, image
+        del image
 
 
-def least_vector(product: Product, start: np.ndarray, limit: int) -> tuple[np.ndarray | None, float]:
-    """A unit vector along which the map is small, and its largest value, by going through the recurrence twice."""
-    rows = np.array([row[1:] for row in recurrence(product, start, limit)])
+def least_vector(
+    product: Product, begin: Begin, limit: int, below: Callable[[float], float] = lambda most: np.inf
+) -> tuple[np.ndarray | None, float]:
+    """A unit vector along which the map is small, and its largest value, by going through the recurrence twice.
+
+    Once, and no vector, where its least value is not below what is asked for beside the largest.
+    """
+    rows = np.array([row[1:] for row in recurrence(product, begin, limit)])
     if not np.all(np.isfinite(rows)):
         return None, np.nan
     values, vectors = np.linalg.eigh(tridiagonal(rows[:, 0], rows[:-1, 1]))
-    found = np.zeros_like(start)
-    for weight, (v, _, _) in zip(vectors[:, 0], recurrence(product, start, len(rows)), strict=True):
-        found += start.dtype.type(weight) * v
+    if values[0] > below(float(values[-1])):
+        return None, float(values[-1])
+    found = None
+    for weight, (v, _, _) in zip(vectors[:, 0], recurrence(product, begin, len(rows)), strict=True):
+        if found is None:
+            found = aligned(np.multiply, v, v.dtype.type(weight))
+        else:
+            add_to(found, weight, v)
     return found, float(values[-1])
 
 
@@ -105,10 +121,8 @@ def extreme_eigenvalues(product: Product, size: int, dtype: np.dtype, products: 
     products: how many may be taken; a few dozen, since a matrix of that order is formed.
     """
     if size > LARGE:
-        start = np.random.default_rng(0).normal(size=size).astype(dtype)
-        _, diagonal, off = map(
-            np.array, zip(*((0, *row[1:]) for row in recurrence(product, start, products)), strict=True)
-        )
+        rows = recurrence(product, lambda: drawn(size, dtype, 0), products)
+        _, diagonal, off = map(np.array, zip(*((0, *row[1:]) for row in rows), strict=True))
     else:
         *_, (_, diagonal, off, _) = krylov(product, size, dtype, min(products, size))
     if not np.all(np.isfinite([diagonal, off])):

@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from bisaddle import oracle
 from bisaddle.oracle import bends, columns, kernels as compiled, large
-from bisaddle.oracle.kernels import Kernels, Products, Solve, Vector
+from bisaddle.oracle.kernels import Kernels, Products, Vector
 from bisaddle.oracle.theta_blocks import unit_rows
 from bisaddle.problem import Point, Problem
 from bisaddle.programs import Program
@@ -78,29 +78,6 @@ class StreamedKernels(Kernels):
             lengths, pair = np.sqrt(squares), pair / np.where(squares > 0, squares, 1)[:, None]
         return float(lengths[0]), float(lengths[1])
 
-    def _solved(self, x: Vector, theta: Vector, right, start, goals: tuple, inverse, cross: bool) -> Solve:
-        """Conjugate gradients as those of Kernels, without a preconditioner; every product is a pass."""
-        target, relative, enough, limit = goals
-        right = -self.lower_gradient(x, theta) if right is None else right
-        w = np.zeros_like(theta) if start is None else start
-        r = right if start is None else right - self.hessian_product(x, theta, start)
-        target = max(target, relative * _norm(right))
-        p, square, least, count = r, float(r @ r), np.inf, 0
-        idle = start is None and not _norm(right) > enough
-        while _norm(r) > target and count < limit and not idle:
-            Hp = self.hessian_product(x, theta, p)
-            curvature = float(p @ Hp)
-            count += 1
-            if not curvature > 0:  # or g is not convex here, or nothing is left but rounding
-                break
-            least = min(least, curvature / float(p @ p))
-            w, r = w + square / curvature * p, r - square / curvature * Hp
-            before, square = square, float(r @ r)
-            p = r + square / before * p
-        w = w if np.isfinite(r @ r) else np.full_like(w, np.nan)
-        along = self.cross_product(x, theta, w) if cross else np.zeros(self.x.size, self.dtype)
-        return Solve(w, r, right, along, count, least)
-
     def _second_order(self, x: Vector, theta: Vector, v: Vector) -> tuple[Vector, Vector]:
         found = self._mean(_second_order, "products with the Hessian of g", np.concatenate([x, theta]), v)
         return found[: theta.size], found[theta.size :]
@@ -114,10 +91,6 @@ class StreamedKernels(Kernels):
             total = scaled if total is None else jax.tree.map(np.add, total, scaled)
         self.passes += 1
         return jax.tree.map(lambda a: a.astype(self.dtype), total)
-
-
-def _norm(v: Vector) -> float:
-    return float(v @ v) ** 0.5
 
 
 # --- the programs, of one chunk ---------------------------------------------------------------------------------------

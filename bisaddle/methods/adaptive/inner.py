@@ -15,10 +15,11 @@ from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.adaptive.recall import Recall
 from bisaddle.methods.base import Counts, NotStronglyConvex
 from bisaddle.oracle.implicit import newton_step, norm
-from bisaddle.oracle.kernels import Kernels, Solve, Upper, Vector
+from bisaddle.oracle.kernels import LARGE, Kernels, Solve, Upper, Vector
 from bisaddle.oracle.sketch import kept, sketched
 from bisaddle.oracle.spectra import extreme_eigenvalues
 from bisaddle.sets.flat_base import all_finite
+from bisaddle.trees import aligned
 
 
 class Inner(NamedTuple):
@@ -138,13 +139,15 @@ class Solver:
         self.cost.gradients += 1
         Gx = upper.f_x
         if kernels.has_lower:
-            solved = self._solve_adjoint(x, theta, upper.f_theta, target * norm(upper.f_theta))
+            upper, right = self._apart(upper)
+            solved = self._solve_adjoint(x, theta, right, target * norm(right))
             w = solved.w
             Gx = Gx - solved.cross
+            del solved, right
         if self.recall is not None:
             self.recall.add(self.short(x), y, theta, w)
         slope = norm(upper.f_x) + distance(upper.f_x, Gx)
-        return Inner(theta, y, w, g_theta, self._kept(upper), 0.0, mu_g, slope), Gx
+        return Inner(theta, y, w, self._if_short(g_theta), self._kept(upper), 0.0, mu_g, slope), Gx
 
     def _least_curvature(self, x: Vector, theta: Vector, known: Any) -> float:
         """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos; infinite with no lower level."""
@@ -177,28 +180,31 @@ class Solver:
             self.cost.hvps += self.inverse.renew(x, theta)  # at a theta that was solved for: a guess may be anywhere
             if not stays and recall is not None:
                 theta = recall.theta_at(short)
-            lower = self.solve_lower(x, theta, tight, warm.g_theta if stays else None, warm.theta)
+            there = warm.g_theta if stays and warm.g_theta.size == theta.size else None
+            lower = self.solve_lower(x, theta, tight, there, warm.theta)
             theta, least = lower.theta, min(least, lower.least)
             solved = is_solved(lower.g_theta, tight, lower.least, warm.theta)
             self.inverse.after(lower.products)
             known = known if lower.products == 0 else None
         warm = warm if stays else self._foreseen(x, warm, y0, mu)
         y, upper, L_y = self.ascend(x, theta, warm, known, y0, mu, residuals.y)
-        if upper.f_x.size < x.size:  # it was not kept, and y is where it was
+        # they were not kept, and y is where it was
+        if upper.f_x.size < x.size or upper.f_theta.size < theta.size:
             upper = kernels.upper(x, theta, y)
             self.cost.gradients += 1
         w, Gx, value, left = warm.w, upper.f_x, upper.value, lower.left if lower.products else warm.left
         if kernels.has_lower:
-            size = norm(upper.f_theta)
+            upper, right = self._apart(upper)
+            size = norm(right)
             tight = max(residuals.w, const.RELATIVE_ROUNDING * kernels.eps * size)
             # where one product is enough from 0, the residual of a guess would be a second one
             start = None if left * size <= tight else w if recall is None else recall.w_at(short, y)
-            adjoint = self._solve_adjoint(x, theta, upper.f_theta, tight, start)
+            adjoint = self._solve_adjoint(x, theta, right, tight, start)
             least = min(least, adjoint.least)
             w = adjoint.w
             Gx = Gx - adjoint.cross
             solved = solved and norm(adjoint.r) <= max(tight, const.UNSOLVED * size)
-            del adjoint  # whose cross product is as long as x
+            del adjoint, right  # whose cross product is as long as x
             value -= float(w @ lower.g_theta)
         if y_set is not None:
             away = y - y0
@@ -209,15 +215,26 @@ class Solver:
             if self.slopes is not None and not (stays and self.slopes.filled):  # one row for each x
                 self.slopes.add(x, y[:0], upper.f_y, y[:0])
         slope = max(warm.slope, norm(upper.f_x) + distance(upper.f_x, Gx))
-        inner = Inner(theta, y, w, lower.g_theta, self._kept(upper), L_y, least, slope, left)
+        inner = Inner(theta, y, w, self._if_short(lower.g_theta), self._kept(upper), L_y, least, slope, left)
         return Evaluation(inner, value, Gx, solved)
 
     def _kept(self, upper: Upper) -> Upper:
         """f and its gradients as they are kept: of a large x without f_x, where the gradient of f_mu is another vector.
 
-        It is asked for again only where neither x nor y moves.
+        And of a large theta without f_theta. They are asked for again only where neither x nor y moves.
         """
+        upper = upper._replace(f_theta=self._if_short(upper.f_theta))
         return upper._replace(f_x=np.zeros(0)) if self.kernels.wide and self.kernels.has_lower else upper
+
+    def _if_short(self, v: Vector) -> Vector:
+        """A vector of theta as it is kept: a large one is not."""
+        return np.zeros(0, v.dtype) if v.size > LARGE else v
+
+    def _apart(self, upper: Upper) -> tuple[Upper, Vector]:
+        """f_theta as a right side, which is all that is left of a large one: it is used up."""
+        if not self.kernels.one_large:
+            return upper, upper.f_theta
+        return upper._replace(f_theta=np.zeros(0)), aligned(np.positive, upper.f_theta)
 
     def solve_lower(
         self, x: Vector, theta: Vector, target: float, g: Vector | None = None, last: Vector | None = None
@@ -229,19 +246,25 @@ class Solver:
         for which theta is given up if it does not do at once and has the longer gradient.
         """
         kernels, inverse = self.kernels, self.inverse.matrices
+        if g is None and kernels.one_large:  # which a solve would keep in one more copy
+            g = kernels.lower_gradient(x, theta)
+            self.cost.gradients += 1
         if g is not None and not norm(g) > target:
             return Lower(theta, g)
         # the residual of the system of a quadratic is the new gradient; else the gradient has a remainder besides
         aims = (target, 0.0) if kernels.quadratic else (const.NEWTON_SHARE * target, const.NEWTON_RELATIVE)
-        right = None if g is None else -g
-        solved = kernels.solve(x, theta, right, *aims, enough=target, inverse=inverse)
+        right = None if g is None else aligned(np.negative, g)
+        solved = kernels.solve(x, theta, right, *aims, enough=target, inverse=inverse, spend=True)
         self.cost.gradients += g is None
         self.cost.hvps += solved.products
         if kernels.quadratic:
             one = solved.products == 1 and not kernels.has_hidden_layer  # a network ends elsewhere with other digits
-            left = norm(solved.r) / max(norm(solved.right), const.TINIEST) if one else np.inf
-            return Lower(theta + solved.w, -solved.r, solved.products, solved.least, left)
-        g, products, least = -solved.right, 0, np.inf
+            left = norm(solved.r) / max(norm(solved.right if g is None else g), const.TINIEST) if one else np.inf
+            del g, right
+            new = aligned(np.add, theta, solved.w)
+            return Lower(new, aligned(np.negative, solved.r), solved.products, solved.least, left)
+        g, products, least = -solved.right if g is None else g, 0, np.inf
+        solved, right = solved._replace(r=g[:0], right=g[:0]), None
         length = norm(g)
         for i in range(const.NEWTON_STEPS):
             if last is not None and (not np.isfinite(length) or (i == const.DOUBT and length > target)):
@@ -252,7 +275,7 @@ class Solver:
             if not length > target:
                 break
             if solved is None:
-                solved = kernels.solve(x, theta, -g, *aims, inverse=inverse)
+                solved = kernels.solve(x, theta, aligned(np.negative, g), *aims, inverse=inverse, spend=True)
                 self.cost.hvps += solved.products
             products += solved.products
             least = min(least, solved.least)
@@ -268,7 +291,7 @@ class Solver:
     ) -> Solve:
         """w with |g_theta_theta w - f_theta| <= target, and g_theta_x w."""
         inverse = self.inverse.matrices
-        solved = self.kernels.solve(x, theta, f_theta, target, start=start, inverse=inverse, cross=True)
+        solved = self.kernels.solve(x, theta, f_theta, target, start=start, inverse=inverse, cross=True, spend=True)
         self.cost.hvps += solved.products + (start is not None)
         self.cost.cross_products += 1
         self.inverse.after(solved.products)
