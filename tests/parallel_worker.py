@@ -356,13 +356,14 @@ def main() -> None:
     if join := order.pop("join", None):
         import bisaddle as bs
 
-        bs.parallel.initialize(*join, timeout=30)
+        bs.parallel.initialize(*join, timeout=30, heartbeat=order.pop("heartbeat", 10))
     does = {"devices": devices, "process": process, "memory": memory, "keeping": keeping, "in_order": in_order}
     does |= {"solved_apart": solved_apart, "own_in_order": own_in_order}
-    from tests import parallel_folders, parallel_streams  # which import this module
+    from tests import parallel_ends, parallel_folders, parallel_streams  # which import this module
 
     does |= {"streaming": parallel_streams.streaming, "gram": parallel_streams.gram}
     does |= {"folders": parallel_folders.folders, "folders on devices": parallel_folders.devices}
+    does |= {"ending": parallel_ends.ending}
     do = does[order.pop("do")]
     found = do(**order)
     print(json.dumps(found), flush=True)
