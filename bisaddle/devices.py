@@ -5,7 +5,7 @@ Nothing here costs anything where all arrays lie on one device.
 
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -282,12 +282,27 @@ def _copied(mesh: Mesh) -> Callable[[Array], Array]:
     return jax.jit(lambda a: a, out_shardings=replicated(mesh))
 
 
+# what JAX's words begin with where a collective was broken off: in a ValueError, where a program was not waited for
+BROKEN = ("UNKNOWN", "UNAVAILABLE", "INTERNAL", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Whether it may come from another process that has ended, and not from too little memory or a mistake here."""
+    words = str(error)
+    if isinstance(error, jax.errors.JaxRuntimeError):
+        return "RESOURCE_EXHAUSTED" not in words
+    return isinstance(error, ValueError) and words.startswith(tuple(f"{status}: " for status in BROKEN))
+
+
 class Together:
     """What the processes of one run agree on: they ask the same questions in the same order, each with its own numbers.
 
     One small collective for each question. mesh: on whose devices the run is. first: whether this process is the one
-    that writes files.
+    that writes files. left: how an exception has left the last run of several processes in this one, in which the
+    others may be waiting: "lost", since it lost one of them, or "own".
     """
+
+    left: ClassVar[str | None] = None
 
     def __init__(self, mesh: Mesh):
         devices = mesh.devices.ravel()

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from tests.parallel_worker import methods, problem_of, process, told
+from tests.parallel_worker import flat, methods, problem_of, process, told
 
 
 def devices(folder: str) -> dict[str, Any]:
@@ -73,6 +73,34 @@ def folders(dies: list | None = None, fails: int | None = None, **order: Any) ->
 
         return told(bs.solve(placed, begin, methods(problem)[order["method"]], callback=callback, **order["options"]))
     return process(**order)
+
+
+def keeping(folder: str, begun: bool, tasks: int = 8, who: list[int] | None = None) -> dict[str, Any]:
+    """A state saved after 7 steps, or one restored, where a new one lies, and 5 more steps of it.
+
+    who: the processes on whose devices it lies; None is all.
+    """
+    import bisaddle as bs
+    from bisaddle.run.blocks import advance
+
+    where = [device for device in jax.devices() if who is None or device.process_index in who]
+    if all(device.process_index != jax.process_index() for device in where):
+        return {}
+    problem, start = problem_of("gram", tasks)
+    placed, begin = bs.parallel.shard(problem, start, bs.parallel.mesh("tasks", where))
+    method, more = methods(problem)["FullyProjected"], jax.jit(advance)
+    state = method.init(placed, begin)
+    if begun:
+        at = jax.tree.leaves(jax.tree.map(lambda leaf: leaf.sharding, state))
+        state = bs.parallel.restore(folder, state)
+        assert at == jax.tree.leaves(jax.tree.map(lambda leaf: leaf.sharding, state))
+    else:
+        state = more(placed, method, state, 7)
+        try:
+            bs.parallel.save(folder, state)
+        except ValueError as error:
+            return {"refused": str(error)}
+    return {"kept": flat(state), "after": flat(more(placed, method, state, 5))}
 
 
 def _arm(where: str, count: int) -> None:

@@ -329,25 +329,6 @@ def memory(records: int) -> dict[str, Any]:
     return found
 
 
-def keeping(folder: str, begun: bool, tasks: int = 8) -> dict[str, Any]:
-    """A state saved after 7 steps, or one restored, where a new one lies, and 5 more steps of it."""
-    import bisaddle as bs
-    from bisaddle.run.blocks import advance
-
-    problem, start = problem_of("gram", tasks)
-    placed, begin = bs.parallel.shard(problem, start, bs.parallel.mesh("tasks"))
-    method, more = methods(problem)["FullyProjected"], jax.jit(advance)
-    state = method.init(placed, begin)
-    if begun:
-        at = jax.tree.leaves(jax.tree.map(lambda leaf: leaf.sharding, state))
-        state = bs.parallel.restore(folder, state)
-        assert at == jax.tree.leaves(jax.tree.map(lambda leaf: leaf.sharding, state))
-    else:
-        state = more(placed, method, state, 7)
-        bs.parallel.save(folder, state)
-    return {"kept": flat(state), "after": flat(more(placed, method, state, 5))}
-
-
 def main() -> None:
     order = json.loads(sys.argv[1])
     jax.config.update("jax_platforms", "cpu")
@@ -356,13 +337,14 @@ def main() -> None:
     if join := order.pop("join", None):
         import bisaddle as bs
 
-        bs.parallel.initialize(*join, timeout=30)
-    does = {"devices": devices, "process": process, "memory": memory, "keeping": keeping, "in_order": in_order}
+        bs.parallel.initialize(*join, timeout=30, heartbeat=order.pop("heartbeat", 10))
+    does = {"devices": devices, "process": process, "memory": memory, "in_order": in_order}
     does |= {"solved_apart": solved_apart, "own_in_order": own_in_order}
-    from tests import parallel_folders, parallel_streams  # which import this module
+    from tests import parallel_ends, parallel_folders, parallel_streams  # which import this module
 
     does |= {"streaming": parallel_streams.streaming, "gram": parallel_streams.gram}
     does |= {"folders": parallel_folders.folders, "folders on devices": parallel_folders.devices}
+    does |= {"ending": parallel_ends.ending, "keeping": parallel_folders.keeping}
     do = does[order.pop("do")]
     found = do(**order)
     print(json.dumps(found), flush=True)

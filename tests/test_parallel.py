@@ -135,6 +135,17 @@ def test_axes_say_where_the_rows_are():
         bs.parallel.shard_rows(data, bs.parallel.mesh("rows"), {"B": 0})
 
 
+def test_a_mesh_and_ways_to_split_that_cannot_be_are_refused():
+    mesh = bs.parallel.mesh("tasks")
+    problem, start = ridge_of_tasks("sum", 4)
+    with pytest.raises(ValueError, match="a mesh needs a device at least"):
+        bs.parallel.mesh("tasks", [])
+    with pytest.raises(ValueError, match="shards must be a multiple of the"):
+        bs.parallel.shard(problem, start, mesh, shards=0)
+    with pytest.raises(ValueError, match="use one of them"):
+        bs.parallel.shard(problem, start, mesh, deterministic=True, separable=True)
+
+
 def test_an_x_as_long_as_there_are_tasks_is_told_from_one_for_each():
     from bisaddle.apps import multitask
 

@@ -41,6 +41,27 @@ def test_a_state_is_restored_on_other_processes_and_devices(saved, restored, tmp
         np.testing.assert_allclose(found["after"], first["after"], rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("orbax")
+@pytest.mark.parametrize(("processes", "who"), [(2, [0]), (3, [0, 1])])
+def test_a_state_of_some_of_the_processes_is_kept_by_them_alone(processes, who, tmp_path):
+    folder = str(tmp_path / "state")
+    first, *others = on(processes, 2, folder=folder, begun=False, who=who)
+    assert others == [first] * (len(who) - 1) + [{}] * (processes - len(who))
+    assert on(processes, 2, folder=folder, begun=True, who=who)[0] == first  # on the same devices bit by bit
+    (one,) = on(1, 4, folder=folder, begun=True)
+    assert one["kept"] == first["kept"]
+    np.testing.assert_allclose(one["after"], first["after"], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("orbax")
+def test_a_state_without_a_part_in_process_0_is_refused(tmp_path):
+    nobody, found = on(2, 2, folder=str(tmp_path / "state"), begun=False, who=[1])
+    assert nobody == {} and "process 0 has to be among the processes" in found["refused"]
+    assert not list(tmp_path.iterdir())
+
+
 def tree():
     return {"point": bs.Point(jnp.arange(3.0), jnp.ones((2, 2))), "key": jax.random.key(3), "k": np.arange(4), "t": 0.1}
 

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import jax
 import pytest
 
+from bisaddle.devices import is_lost
 from bisaddle.parallel import watching
 from bisaddle.parallel.watching import Watch
 
@@ -97,14 +99,102 @@ def test_a_process_that_gives_up_another_ends_with_its_code_and_its_last_words()
 
 
 def test_the_watch_ends_when_it_is_told_to():
-    store, beats = Store(), []
-    store.__class__ = type("Counted", (Store,), {"key_value_dir_get": lambda self, prefix: beats.append(1) or []})
+    store, beats = Store({"bisaddle/alive/1": "over"}), []
+    look = lambda self, prefix: beats.append(1) or list(self.items())
+    store.__class__ = type("Counted", (Store,), {"key_value_dir_get": look})
     watch = Watch(store, process=0, processes=2, heartbeat=1, told=lambda words: None, ended=lambda: None)
     watch.start()
     watch.stop()  # as at the end of Python: a thread inside JAX's client then would end the process
     atexit.unregister(watch.stop)
     assert not any(thread.is_alive() for thread in watch.threads)
     assert len(beats) <= 2 and store["bisaddle/alive/0"] == "over"
+
+
+def ending(store, left=None, **given):
+    """What process 0 of 2 says at its end, with "parted" where it ends without the other, and "ended" at once."""
+    said = []
+    ways = {"ended": lambda: said.append("ended"), "parted": lambda: said.append("parted")}
+    watch = Watch(store, 0, 2, 1, said.append, left=lambda: left, **ways, **given)
+    watch.start()
+    watch.stop()
+    atexit.unregister(watch.stop)
+    return said
+
+
+class Counting(Store):
+    """Process 1 counts up until a look of this number, and then says its last word."""
+
+    def __init__(self, looks, last):
+        super().__init__()
+        self.looks, self.word, self.seen = looks, last, 0
+
+    def key_value_dir_get(self, prefix):
+        self.seen += 1
+        self["bisaddle/alive/1"] = str(self.seen) if self.seen < self.looks else self.word
+        return super().key_value_dir_get(prefix)
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    monkeypatch.setattr(watching, "SAYING", 0.05)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_process_at_its_end_waits_for_the_others():
+    store = Counting(30, watching.OVER)  # longer than after which a silent one is given up
+    (said,) = ending(store)
+    assert "process 0 of this run has come to its end, and waits for that of process 1" in said
+    assert store.seen >= 30 and store["bisaddle/alive/0"] == watching.OVER
+
+
+@pytest.mark.usefixtures("soon")
+def test_after_an_error_of_another_a_process_at_its_end_leaves_by_itself():
+    assert ending(Counting(3, watching.FAILED)) == ["parted"]
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_process_that_an_error_ends_is_heard_and_leaves_by_itself():
+    store = Counting(10**6, "")
+    assert ending(store, left="own") == ["parted"]
+    assert store["bisaddle/alive/0"] == watching.FAILED and store.seen > 2
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_process_that_has_lost_another_one_says_by_what():
+    said = ending(Counting(4, watching.FAILED), left="lost")
+    assert "process 1 of this run is over, by an error of its own" in said[0] and said[1:] == ["ended", "parted"]
+
+
+def test_an_interrupt_of_a_process_that_waits_at_its_end_ends_the_others_too(monkeypatch):
+    monkeypatch.setattr(watching, "SAYING", 0.05)
+    store = Counting(10**6, "")
+    monkeypatch.setattr(Watch, "_wait", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert ending(store) == ["parted"] and store["bisaddle/alive/0"] == watching.FAILED
+
+
+def test_an_error_of_another_process_ends_this_one_a_little_later_unless_it_has_its_own():
+    said = []
+    watch = Watch(None, process=1, processes=2, heartbeat=10, told=said.append, ended=lambda: said.append("ended"))
+    watch.others[0] = watching.FAILED, watch.answered
+    watch.look(watch.answered + 1.9)
+    watch.last = watching.FAILED
+    watch.look(watch.answered + 2.1)
+    assert not said
+    watch.last = ""
+    watch.look(watch.answered + 2.1)
+    assert "process 0 of this run is over, by an error of its own" in said[0] and said[1:] == ["ended"]
+
+
+def test_what_may_come_from_a_lost_process_is_told_from_a_mistake_here():
+    broken = "UNKNOWN: Gloo all-reduce failed: Connection reset by peer"
+    for error in (ValueError(broken), jax.errors.JaxRuntimeError(broken), jax.errors.JaxRuntimeError("other words")):
+        assert is_lost(error)
+    for error in (
+        ValueError("tol must be > 0"),
+        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 8 GB"),
+        OSError(broken),
+    ):
+        assert not is_lost(error)
 
 
 def test_a_process_that_an_error_ends_waits_for_a_sign_of_life_of_the_others(monkeypatch):

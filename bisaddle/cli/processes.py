@@ -65,20 +65,22 @@ def joined(specification: dict[str, Any], options: dict[str, Any], limits: dict[
     shared |= {name: str(options[name]) for name in FILES if options.get(name) is not None}
     order = [specification, shared, limits, address]
     with TemporaryDirectory(prefix="bisaddle-") as folder:
-        said = [Path(folder) / str(i) for i in range(1, count)]
+        said, alike = [Path(folder) / str(i) for i in range(1, count)], False
         others = [_started([*order, i], path) for i, path in enumerate(said, 1)]
         try:
             with _own_stdout():
                 _join(address, count, 0)
                 yield
+            alike = True
         except click.exceptions.Exit:  # a code to end with, which is a RuntimeError too
+            alike = True
             raise
         except RuntimeError as error:
             told = [line for path in said for line in path.read_text(errors="replace").splitlines() if line.strip()]
             last = f" (one of them: {told[-1]})" if told else ""
             raise Failure(f"{error}{last}", NOT_CONVERGED) from error
         finally:
-            _end(others)
+            _end(others, alike)
 
 
 @contextmanager
@@ -110,13 +112,14 @@ def _started(order: list, said: Path) -> subprocess.Popen:
     return made
 
 
-def _end(processes: list[subprocess.Popen]) -> None:
-    import jax
+def _end(processes: list[subprocess.Popen], alike: bool) -> None:
+    """alike: the others end as this one does; else they are ended."""
+    from bisaddle.parallel.joining import leave
 
-    try:
-        jax.distributed.shutdown()  # together with the others, if they are still there
-    except RuntimeError:
-        pass
+    for process in processes:
+        if not alike:
+            process.kill()
+    leave(alike)
     for process in processes:
         try:
             process.wait(ENDING)

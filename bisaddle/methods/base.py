@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from bisaddle import trees
+from bisaddle.devices import mesh_of, placed
 from bisaddle.methods.about import EITHER as EITHER, About as About, place
 from bisaddle.oracle.kernels import Kernels
 from bisaddle.oracle.validate import check_problem_at, require_oracle, require_positive, require_problem
@@ -110,7 +111,9 @@ class Method(Shown, Generic[S]):
         self.check(problem)
         self.check_start(problem, start)
         x, theta, y = (unaliased(tree) for tree in (start.x, start.theta, start.y))
-        return self.first(problem, State(counter(), x, theta, y, self.first_w(theta)))
+        state = self.first(problem, State(counter(), x, theta, y, self.first_w(theta)))
+        # where a mesh has the devices of some processes, JAX brings nothing there by itself
+        return state if any(map(traced, jax.tree.leaves(state))) else placed(state, mesh_of((problem.data, start)))
 
     def first(self, problem: Problem, state: State) -> S:
         """The state before the first step, from what every state has."""

@@ -1,15 +1,24 @@
 """Processes that come together before anything else."""
 
+import atexit
+import ctypes
+import os
 import socket
+import sys
 import time
+from typing import Any
 
 import jax
+from jax._src import distributed
 
-from bisaddle.parallel.watching import LATER, watch
+from bisaddle.devices import Together, is_lost
+from bisaddle.parallel.watching import LATER, Watch, end, put_off_aborts
 
 # seconds without a sign of life after which a process is given up, and to wait for all of them at the start
 HEARTBEAT = 10
 STARTING = 120
+# that of this process, if it is one of several
+WATCHES: list[Watch] = []
 
 
 def initialize(
@@ -37,9 +46,9 @@ def initialize(
         process,
         initialization_timeout=timeout,
         heartbeat_timeout_seconds=LATER * heartbeat,
-        shutdown_timeout_seconds=heartbeat,
+        shutdown_timeout_seconds=LATER * heartbeat,
     )
-    watch(heartbeat)
+    _watch(heartbeat)
 
 
 def _wait_for(address: str, timeout: int) -> None:
@@ -59,3 +68,46 @@ def _wait_for(address: str, timeout: int) -> None:
                     "started, that the address is its own, and that the port is open"
                 ) from error
             time.sleep(0.1)
+
+
+def _watch(heartbeat: int) -> None:
+    """Begin to watch the others, once the processes have come together."""
+    state = distributed.global_state
+    client, process, processes = (getattr(state, name, None) for name in ("client", "process_id", "num_processes"))
+    if client is None or process is None or not processes or processes < 2 or not hasattr(client, "key_value_dir_get"):
+        return
+    told = lambda words: os.write(2, f"{words}\n".encode())  # not by sys.stderr, which another thread may hold
+    host, _, port = str(getattr(state, "coordinator_address", None)).rpartition(":")
+    address = (host.strip("[]"), int(port)) if port.isdigit() else None
+    if process:
+        put_off_aborts()
+    joined = lambda: state.client is client
+    part = lambda: _part(state)
+    WATCHES[:] = [Watch(client, process, processes, heartbeat, told, end, address, joined, part, _left)]
+    WATCHES[0].start()
+
+
+def leave(alike: bool) -> None:
+    """What the end of Python does, before it. alike: the others end in order too; else this process does not care."""
+    for watch in WATCHES:
+        atexit.unregister(watch.stop)
+        watch.stop() if alike else watch.let(False)
+    jax.distributed.shutdown()
+
+
+def _left() -> str | None:
+    """By what error this process ends, as far as it can be told: one of its "own", or "lost" others."""
+    error = getattr(sys, "last_value", None)  # that nobody has caught
+    if is_lost(error) or is_lost(getattr(error, "__cause__", None)):
+        return "lost"
+    return Together.left if error is None else "own"
+
+
+def _part(state: Any) -> None:
+    """Let this process end as it likes, without the others: JAX's shutdown would wait for them, and abort.
+
+    So would the ends of its client and its service, of which one reference is kept for ever.
+    """
+    for name in ("client", "service"):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(getattr(state, name)))
+        setattr(state, name, None)

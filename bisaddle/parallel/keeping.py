@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from bisaddle.devices import Together, content_sums
+from bisaddle.devices import Together, content_sums, mesh_of
 
 # what the folder says of itself, beside orbax's own files: of each array its name and its sums, since orbax finds no
 # damage to the numbers
@@ -21,8 +21,8 @@ SUMS = "bisaddle_sums"
 def save(folder: str | os.PathLike, tree: PyTree) -> None:
     """Keep a tree of arrays, such as a State or a Point, in a new folder; every process writes its own part.
 
-    All processes call it with the same folder, on a disk that all of them reach. The folder is there once all of it is
-    written, and not before. A folder that is there already is refused. Needs the extra `orbax`.
+    All processes that have a part call it with the same folder, on a disk that all of them reach. The folder is there
+    once all of it is written, and not before. A folder that is there already is refused. Needs the extra `orbax`.
     """
     ocp = orbax("bs.parallel.save")
     folder = _folder(folder)
@@ -31,7 +31,7 @@ def save(folder: str | os.PathLike, tree: PyTree) -> None:
     refused, together = os.path.lexists(folder), Together.of(tree)
     if refused if together is None else together.any(refused)[0]:
         raise ValueError(f"{folder} is there already; remove it, or use another name")
-    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
+    with _checkpointer(ocp, tree) as writer:
         sums = [[name, content_sums(leaf)] for name, leaf in zip(names, stand_for, strict=True)]
         writer.save(folder, args=ocp.args.StandardSave(_numbered(stand_for)), custom_metadata={SUMS: sums})
 
@@ -46,7 +46,7 @@ def restore(folder: str | os.PathLike, like: PyTree) -> PyTree:
     ocp = orbax("bs.parallel.restore")
     folder = _folder(folder)
     names, leaves = _named(like)
-    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as reader:
+    with _checkpointer(ocp, like) as reader:
         sums = _checked(folder, reader, names, [_shaped(leaf) for leaf in leaves])
         wanted = _numbered([_wanted(leaf) for leaf in leaves])
         try:
@@ -67,6 +67,23 @@ def orbax(what: str) -> Any:
         return import_module("orbax.checkpoint")  # by its name: type checkers need not have it
     except ImportError as error:
         raise ImportError(f'{what} needs orbax; use pip install "bisaddle[orbax]"') from error
+
+
+def _checkpointer(ocp: Any, tree: PyTree) -> Any:
+    """Of the processes whose devices have the tree, which may not be all; of all where it lies on no mesh."""
+    mesh, count = mesh_of(tree), jax.process_count()
+    own = set(range(count)) if mesh is None else {device.process_index for device in mesh.devices.flat}
+    if 0 not in own:  # and no other
+        raise ValueError(
+            "process 0 has to be among the processes whose devices have the arrays, since it is the one that writes "
+            f"what all of them have, given processes {sorted(own)}; use a mesh with a device of process 0"
+        )
+    options = ocp.options.MultiprocessingOptions()
+    if len(own) < count:  # they meet under a name that others, or all, do not use
+        name = "-".join(["bisaddle", *map(str, sorted(own))])
+        options = ocp.options.MultiprocessingOptions(active_processes=own, barrier_sync_key_prefix=name)
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=options)
+    return ocp.Checkpointer(handler, multiprocessing_options=options)
 
 
 def _folder(given: str | os.PathLike) -> Path:

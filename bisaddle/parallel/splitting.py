@@ -28,6 +28,8 @@ from bisaddle.problem import Point, Problem
 def mesh(kind: str = "tasks", devices: Sequence[Any] | None = None) -> Mesh:
     """All devices of all processes in a row, to split tasks or rows over. devices: only these."""
     require_kind(kind)
+    if devices is not None and not len(devices):
+        raise ValueError("a mesh needs a device at least, given none; use None for all of them")
     return Mesh(np.array(jax.devices() if devices is None else list(devices)), (kind,))
 
 
@@ -76,6 +78,8 @@ def shard(
     kind, shards = kind_of(mesh), mesh.size if shards is None else shards
     if not isinstance(shards, int) or shards < 1 or shards % mesh.size:
         raise ValueError(f"shards must be a multiple of the {mesh.size} devices of the mesh, given {shards!r}")
+    if deterministic and separable:
+        raise ValueError("deterministic=True sums over the tasks in order, separable=True not at all; use one of them")
     axes = split_axes(problem.data, kind) if axes is None else spread(axes, problem.data)
     order = Order(kind, shards, mesh)
     given = replace(problem, data=ordered(problem.data, order)) if deterministic else problem

@@ -275,7 +275,10 @@ class Kept:
     def check_problem(self, path: str | os.PathLike, problem: Problem, chunks: str = "") -> None:
         summed = any(f" {SUMS} " in words for words in self.problem_parts.values())
         if found := difference(self.problem_parts, _parts(problem, chunks, summed)):
-            raise ValueError(f"the problem is not that of {path}: {found}")
+            split = (
+                "; it was split by parallel.shard, which has to be done again, with the same shards" if summed else ""
+            )
+            raise ValueError(f"the problem is not that of {path}: {found}{split}")
 
     def placed_starts(self, problem: Problem) -> list[Point]:
         """The starts, split over the mesh of the problem as they were."""

@@ -9,13 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-import jax
 import numpy as np
 
 from bisaddle.certificate.certifier import Certifier, Gap
 from bisaddle.certificate.scale import gradient_scale
 from bisaddle.certificate.wide import widened
-from bisaddle.devices import Together
+from bisaddle.devices import Together, is_lost
 from bisaddle.methods.adaptive import Adaptive
 from bisaddle.methods.base import HostMethod, Method
 from bisaddle.oracle.kernels import Kernels
@@ -251,10 +250,15 @@ def _solved(
 @contextmanager
 def _lost_processes(together: Together | None, checkpoints: Checkpoints | None) -> Iterator[None]:
     """Where several processes run together: what a broken connection means, and what to do."""
+    if together is None:
+        yield
+        return
+    Together.left = None
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        if together is None:
+    except BaseException as error:
+        Together.left = "lost" if is_lost(error) else "own"
+        if Together.left == "own":
             raise
         then = (
             "" if checkpoints is None else f"; go on from the last checkpoint with bs.resume({str(checkpoints.name)!r})"

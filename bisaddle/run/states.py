@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 from jaxtyping import PyTree
 
-from bisaddle.devices import Together
+from bisaddle.devices import Together, is_lost
 
 NAMED = re.compile(r"checkpoint\.state-([0-9]+)")
 
@@ -56,9 +55,9 @@ class States:
         name, failure = f"checkpoint.state-{self.count}", None
         try:
             keeping.save(self.folder / name, [run["state"] for run in kept.runs])
-        except jax.errors.JaxRuntimeError:  # another process is lost, and cannot be asked
-            raise
         except Exception as error:  # tensorstore knows no other kind
+            if is_lost(error):  # another process, which cannot be asked
+                raise
             failure = error
         if failure is not None if together is None else together.any(failure is not None)[0]:
             raise OSError(str(failure or "another process could not write its part")) from failure
