@@ -11,14 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
+from bisaddle.methods.adaptive.climb import climb
 from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.adaptive.recall import Recall
 from bisaddle.methods.base import Counts, NotStronglyConvex
+from bisaddle.oracle.defined import inside, is_number
 from bisaddle.oracle.implicit import newton_step, norm
 from bisaddle.oracle.kernels import Kernels, Solve, Upper, Vector
 from bisaddle.oracle.sketch import kept, sketched
 from bisaddle.oracle.spectra import extreme_eigenvalues
 from bisaddle.sets.flat_base import all_finite
+from bisaddle.sets.flat_compiled import is_plain
 
 
 class Inner(NamedTuple):
@@ -104,6 +107,9 @@ class Solver:
         self.short = sketched if kernels.wide else lambda x: x
         fits = const.RECALLED * (kernels.x.size + kernels.y.size) <= const.RECALLED_INPUTS
         self.slopes = Recall() if kernels.y_set is not None and fits and kernels.linear_in_y else None
+        # a penalty is no part of f, and the memory for a large x has no room for two of its gradients
+        plain = kernels.y_set is not None and all(is_plain(block.of) for block, _ in kernels.y_set.blocks)
+        self.climbs = plain and not kernels.wide
 
     def state(self) -> "SolverState":
         """What later evaluations depend on, as it is now."""
@@ -127,10 +133,15 @@ class Solver:
         """theta and w at the start, roughly, and the gradient in x there. known: mu_g, or None."""
         kernels = self.kernels
         mu_g = self._least_curvature(x, theta, known)
+        nowhere = np.zeros_like(theta) if theta.any() else None
+        if nowhere is not None and not isfinite(mu_g) and kernels.has_lower:  # so far away that g is no number
+            theta, nowhere = nowhere, None
+            mu_g = self._least_curvature(x, theta, known)
         target = const.FIRST_RESIDUAL * min(1.0, mu_g)
         w = g_theta = theta
         if kernels.has_lower:
-            theta, g_theta, products, *_ = self.solve_lower(x, theta, target)
+            theta, g_theta, products, least, _ = self.solve_lower(x, theta, target, last=nowhere)
+            mu_g = mu_g if kernels.quadratic else min(mu_g, least)  # far from theta* g may bend as nowhere else
             self.inverse.after(products)
         upper = kernels.upper(x, theta, y)
         self.cost.gradients += 1
@@ -320,14 +331,23 @@ class Solver:
             cost.gradients += 1
             del upper  # whose f_x a large x has no room for
             return new, self.kernels.upper(x, theta, new), 0.0
-        for _ in range(const.ASCENT_STEPS):
-            if not residual > target:
-                break
-            f_y = upper.f_y
-            del upper
-            upper = self.kernels.upper(x, theta, new)
+        if not is_number(upper):  # nor is it with another y: x is beyond where f is defined
+            return y, upper, L_y
+
+        def evaluate(y: Vector) -> Upper:
             cost.gradients += 1
             cost.projections += 1
+            return self.kernels.upper(x, theta, y)
+
+        for count in range(const.ASCENT_STEPS):
+            if not residual > target:
+                break
+            if count == const.CLIMB_AFTER and self.climbs:
+                y, upper, L = climb(evaluate, y_set, y, upper, y0, mu, L, target)
+                return y, upper, L - mu
+            f_y = upper.f_y
+            del upper
+            new, upper = inside(evaluate, y, new)
             step = new - y
             square = float(step @ step)
             if square > 0:
