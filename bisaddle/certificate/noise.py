@@ -19,6 +19,9 @@ SHORT, LONG, LONGER = 3e-5, 1e-2, 3e-2
 # tried too where more than so many units of rounding were seen: what bends within a long move can be followed from
 # shorter ones, along some of which rounding is more than bending; and what is large a short move away is small near by
 UNITS, MORE = 1e3, (1e-7, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3)
+# tried where that is still so: an entropy bends within a step as long as its smallest entry. So short a move is no
+# guide to rounding, as hardly a digit changes: what is of usual size by the others stays what it is
+FINER = (*(10 ** (-k / 2) for k in range(28, 14, -1)), 10**-6.5, 10**-5.5)
 # orders of the differences: from one to the next those of a smooth function shrink, those of rounding do not
 ORDERS, HEAVY_ORDERS = (3, 4, 5), (3, 4)
 SHRINKS = 0.5
@@ -97,8 +100,10 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
     def samples(function: Callable[[Vector], Vector], moves: tuple[float, ...], slopes: int) -> tuple[Any, Vector]:
         """The moves, and what the function is along them, after so many slopes."""
         rows = _defined(sampled(function, at, direction, moves, orders[-1] + 2), slopes)
-        more = missing_moves(rows[..., slopes:], orders, moves, kernels.eps) if refined else ()
-        if more:
+        for others in (MORE, FINER) if refined else ():
+            more = missing_moves(rows[..., slopes:], orders, moves, kernels.eps, others)
+            if not more:
+                break
             rows = np.concatenate([rows, _defined(sampled(function, at, direction, more, orders[-1] + 2), slopes)])
             order = np.argsort(moves + more)
             moves, rows = tuple(float(move) for move in np.array(moves + more)[order]), rows[order]
@@ -201,15 +206,25 @@ def jitter(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps:
     return np.max(seen, axis=0)
 
 
-def missing_moves(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float) -> tuple[float, ...]:
+def shortest(moves: tuple[float, ...]) -> int:
+    """The place of the shortest move along which digits change as rounding has it."""
+    return next(i for i, move in enumerate(moves) if move >= MORE[0])
+
+
+def missing_moves(
+    rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float, others: tuple[float, ...] = MORE
+) -> tuple[float, ...]:
     """Which other moves may show that what is seen along these is no rounding; the first entry: f, or g."""
     if not norm(jitter(rows, orders, moves, eps)) > UNITS * eps * max(1.0, abs(rows[0, 0, 0])):
         return ()
-    return tuple(move for move in MORE if move < moves[-1])
+    return tuple(move for move in others if move < moves[-1])
 
 
-def _seen(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float) -> Vector:
-    """[move, entry]: what may be rounding along each move."""
+def _seen(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float, clearly: bool = False) -> Vector:
+    """[move, entry]: what may be rounding along each move.
+
+    clearly: bending is followed only from where there is more of it than of usual rounding, which grows as it likes.
+    """
     weights, starts = _differences(orders)
     rows = rows.astype(np.float64, copy=False)
     squares = np.square(np.einsum("dp,mpe->mde", weights, rows))
@@ -228,6 +243,8 @@ def _seen(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: 
         grown = np.maximum(1.0, sizes[1] / np.maximum(longer**2 * sizes[0], np.finfo(np.float64).tiny))
         most = TWICE * longer ** (np.array(orders) + POLE)[:, None] * deviations[i - 1] * grown
         bends = followed & (longer < NEXT) & np.all(deviations[i] <= most, axis=0)
+        if clearly:
+            bends &= deviations[i - 1, 0] > ORDINARY * eps * sizes[0]
         usual = ORDINARY * eps * np.max(np.abs(rows[i]), axis=0)
         seen[i] = np.where(bends | (seen[i] <= usual), 0.0, seen[i])
         followed = smooth[i] | bends
