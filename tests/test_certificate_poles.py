@@ -66,3 +66,14 @@ def test_a_smoothed_absolute_value_is_no_rounding():
     assert result.status is bs.Status.CERTIFIED
     audit = bs.audit(problem, result.point)
     assert audit.gap + audit.uncertainty <= 1e-6
+
+
+def test_a_positive_curvature_that_rounding_hides_is_not_called_negative():
+    scale = np.geomspace(1e-4, 1e4, 6)
+    lower = lambda x, theta, d: 0.5 * jnp.sum((theta / d) ** 2) - jnp.sum(theta / d) * x[0]
+    problem = bs.Problem(
+        lambda x, theta, y, d: x[0] ** 2 + jnp.sum(theta / d), lower, bs.sets.Box(-1.0, 1.0), None, scale
+    )
+    found = bs.certify(problem, bs.Point(np.array([-1.0]), np.zeros(6)))
+    assert 0 < found.lower_witness.curvature < 1e-6
+    assert "beyond rounding" in found.refutation and "other units of theta" in found.refutation
