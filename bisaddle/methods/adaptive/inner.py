@@ -132,11 +132,15 @@ class Solver:
     def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
         """theta and w at the start, roughly, and the gradient in x there. known: mu_g, or None."""
         kernels = self.kernels
-        mu_g = self._least_curvature(x, theta, known)
         nowhere = np.zeros_like(theta) if theta.any() else None
-        if nowhere is not None and not isfinite(mu_g) and kernels.has_lower:  # so far away that g is no number
+        mu_g = self._least_curvature(x, theta, known)
+        if (
+            nowhere is not None and not 0 < mu_g < np.inf
+        ):  # so far away that g is no number, or rounding hides its bending
             theta, nowhere = nowhere, None
             mu_g = self._least_curvature(x, theta, known)
+        if mu_g <= 0:
+            raise NotStronglyConvex
         target = const.FIRST_RESIDUAL * min(1.0, mu_g)
         w = g_theta = theta
         if kernels.has_lower:
@@ -156,7 +160,7 @@ class Solver:
         return Inner(theta, y, w, g_theta, self._kept(upper), 0.0, mu_g, slope), Gx
 
     def _least_curvature(self, x: Vector, theta: Vector, known: Any) -> float:
-        """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos; infinite with no lower level."""
+        """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos, or 0; infinite with no lower level."""
         kernels, products = self.kernels, min(const.LANCZOS_PRODUCTS, self.kernels.theta.size)
         if not kernels.has_lower:
             return np.inf
@@ -165,9 +169,7 @@ class Solver:
         product = lambda v: kernels.hessian_product(x, theta, v)
         least, _ = extreme_eigenvalues(product, theta.size, kernels.dtype, products)
         self.cost.hvps += products
-        if least <= 0:
-            raise NotStronglyConvex
-        return float(np.maximum(least, kernels.eps))  # NaN stays NaN
+        return float(np.maximum(least, kernels.eps)) if not least <= 0 else 0.0  # NaN stays NaN
 
     def evaluate(self, x: Vector, warm: Inner, stays: bool, y0: Vector, mu: float, residuals: Residuals) -> Evaluation:
         """theta, y and w up to these residuals, or as far as rounding allows; then value and gradient.
