@@ -92,7 +92,7 @@ def poisson(x, theta, d):
 
 @pytest.mark.parametrize("far", [30.0, 60.0, 1e3])
 def test_the_start_of_theta_may_be_far_away(far):
-    """At 30 and 60 g bends up to 1e30 times as much as at theta*, at 1000 it is no number: the result is that of a start at 0."""
+    """At 30 and 60 g bends up to 1e30 times as much as at theta*, at 1000 it is no number: as from a start at 0."""
     A = 0.4 * rows(6, 40, 4)
     data = A, np.random.default_rng(7).poisson(np.exp(A @ np.ones(4))).astype(float)
     upper = lambda x, theta, y, d: jnp.sum((theta - 0.5) ** 2) + 0.01 * jnp.sum(x**2)

@@ -195,22 +195,29 @@ def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
     def slopes_of(found: Products) -> list[float]:
         return [found.value, *lower_slopes(found, solved.w, None, theta_part)]
 
-    rows = [slopes_of(here)]
-    for i in (1, 2):
-        rows.append(slopes_of(solved.products_of(solved.w, theta=moved(solved.theta, i * SHORT, theta_part))))
+    back = lambda step: slopes_of(solved.products_of(solved.w, theta=moved(solved.theta, step, theta_part)))
+    rows = [slopes_of(here), back(SHORT), back(2 * SHORT)]
     values, returning = np.array(rows)[:, 0], np.array(rows)[:, 1:]
+    finer = line.lower_moves[0] < SHORT
+
+    def closer(which: int) -> Iterable[tuple[float, ...]]:
+        return ((step, rows[0][which], back(step)[which], back(2 * step)[which]) for step in line.lower_moves)
+
     width, cancelled = norm(solved.w), norm(solved.hessian.product(solved.theta))
     places_off = slack * (norm(solved.x) + norm(solved.theta))
     steep = norm(here.hessian[0]) + solved.cross_size
     doubt = width * (noise.g_theta + slack * cancelled) + places_off * steep
     slope_doubt = size_of(line.direction) * (noise.hessian + noise.cross + slack * steep)
-    for found in (line.lower_slopes[line.lower_moves.index(SHORT)], returning):
-        if off := difference(found[:, 0], found[:, 1], SHORT, doubt, slope_doubt):
+    forward = ((step, *row[:3, 0]) for step, row in zip(line.lower_moves, line.lower_slopes, strict=True))
+    ways = ((line.lower_slopes[line.lower_moves.index(SHORT)], forward), (returning, closer(1)))
+    for found, near in ways:
+        off = difference(found[:, 0], found[:, 1], SHORT, doubt, slope_doubt)
+        if off and not (finer and _fits_closer(near, off, doubt, slope_doubt)):
             return _words("<g_theta, w>", "g_theta_theta, g_theta_x", *off)
     doubt = noise.lower_value + slack * (float(np.max(np.abs(values))) + norm(solved.theta) * cancelled)
     slope_doubt = norm(theta_part) * (noise.g_theta + slack * cancelled)
     off = difference(values, returning[:, 2], SHORT, doubt, slope_doubt)
-    if off:
+    if off and not (finer and _fits_closer(closer(0), off, doubt, slope_doubt)):
         return _words("g", "g_theta", *off)
     return "" if solved.kernels.large or solved.kernels.streamed else _lower_drifts(solved, line.direction, noise)
 
