@@ -282,3 +282,13 @@ def test_refuses_bad_input(change, words):
     arguments |= change
     with pytest.raises(ValueError, match=words):
         bs.audit(arguments.pop("problem"), arguments.pop("point"), **arguments)
+
+
+def test_f_may_index_with_a_numpy_array():
+    # under the switch to float32 JAX kept the dtype that such an array had before
+    i, j = np.triu_indices(4, 1)
+    upper = lambda x, theta, y, data: -y @ jnp.sum((x[i] - x[j]) ** 2, axis=1)
+    problem = bs.Problem(upper, None, bs.sets.Box(0.0, 1.0), bs.sets.Simplex())
+    x, y = np.random.default_rng(0).uniform(0.2, 0.8, (4, 2)), np.full(6, 1 / 6)
+    audit, certificate = (by(problem, bs.Point(x, None, y)) for by in (bs.audit, bs.certify))
+    assert abs(audit.gap - certificate.gap) <= 1e-12 + audit.uncertainty

@@ -124,9 +124,12 @@ class Arrays:
         direct = Gradients(*map(change, fine, finer))
         if everywhere and IS_WIDER:
             return direct
-        with jax.enable_x64(False):
-            single = _cast((self.functions, *arguments), np.float32)
-            coarse = map(_as_numpy, _gradients(*single))
+        single = _cast((self.functions, *arguments), np.float32)
+        try:
+            with jax.enable_x64(False):
+                coarse = [_as_numpy(part) for part in _gradients(*single)]
+        except TypeError:  # JAX keeps the dtype of whole numbers in f, such as indices, from before the switch
+            coarse = [_as_numpy(part) for part in _gradients(*single)]
         share = float(np.finfo(np.float64).eps / np.finfo(np.float32).eps)
         return Gradients(*(np.maximum(a, share * change(b, c)) for a, b, c in zip(direct, fine, coarse, strict=True)))
 

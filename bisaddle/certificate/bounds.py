@@ -6,6 +6,7 @@ import numpy as np
 
 from bisaddle.certificate.noise import Noise
 from bisaddle.oracle.bends import power_passes
+from bisaddle.oracle.defined import inside
 from bisaddle.oracle.implicit import Implicit, norm, small_lower
 from bisaddle.oracle.kernels import Kernels, Upper, Vector
 from bisaddle.sets.flat import FlatSet
@@ -157,7 +158,7 @@ def worst_value(
     threshold = max(accuracy, SHARE * rest, 50 * kernels.eps * (1 + abs(own)))
     best, at, curvature = nearest, start, 1.0
     if rest > threshold:  # for f linear in y the vertex is the maximiser, and no ascent is needed
-        there = upper(vertex)
+        vertex, there = inside(upper, nearest, vertex)
         curvature = norm(there.f_y - start.f_y) / max(norm(vertex - nearest), kernels.eps)  # a first guess
         rest_there, _ = y_set.best_response(vertex, there.f_y)
         if rest_there < rest:
@@ -168,11 +169,12 @@ def worst_value(
             break
         next_momentum = 0.5 * (1 + (1 + 4 * momentum**2) ** 0.5)
         ahead = y_set.project(best + (momentum - 1) / next_momentum * (best - previous))
-        g = upper(ahead).f_y
+        ahead, there = inside(upper, best, ahead)
+        g = there.f_y
         tries = 0
         while True:
-            moved = y_set.prox(ahead + g / curvature, 1 / curvature)
-            step, at = moved - ahead, upper(moved)
+            moved, at = inside(upper, ahead, y_set.prox(ahead + g / curvature, 1 / curvature))
+            step = moved - ahead
             bend = float((g - at.f_y) @ step)
             if bend <= (1 + 1e-9) * curvature * float(step @ step) or not curvature < 1e30:
                 break

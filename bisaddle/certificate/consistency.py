@@ -1,5 +1,7 @@
 """Whether the derivatives that a certificate rests on belong to the functions: by hand, by autodiff, or at a kink."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from bisaddle.certificate.noise import (
@@ -16,10 +18,11 @@ from bisaddle.certificate.noise import (
     moved,
     packed_for,
     parts_of,
+    shortest,
     size_of,
     upper_along,
 )
-from bisaddle.oracle.implicit import Implicit, norm
+from bisaddle.oracle.implicit import Implicit, norm, normal
 from bisaddle.oracle.kernels import Kernels, Products, Vector
 from bisaddle.sets.flat import FlatSet
 
@@ -29,6 +32,8 @@ ENOUGH = (1,)
 EVEN = 0.1
 # points along the long move where each takes a pass over much data
 FEW = 4
+# share of a difference that is none
+CLEARLY = 0.2
 # what else it may be: of values that do not fit at the point, and of those that do not along a long move
 KINK, STEPS = "a kink", "steps (round, floor, int)"
 
@@ -71,13 +76,53 @@ def _upper_differs(solved: Implicit, line: Line, noise: Noise, stated: float) ->
         rows = [upper_along(kernels, at, back)[:2]]
     rows += [upper_along(kernels, moved(at, i * move, back), back)[:2] for i in (1, 2)]
     values, slopes = np.array(rows).T
-    for seen, said, far in ((line.upper[which, :, 0], line.slopes[which], there), (values, slopes, size_of(back))):
+    ways = ((line.upper[which, :, 0], line.slopes[which], there), (values, slopes, size_of(back)))
+    for i, (seen, said, far) in enumerate(ways):
         # values are off by their own rounding and by that of the places where they are taken
         doubt = noise.value + slack * (float(np.max(np.abs(seen))) + size * length)
         slope_doubt = far * (noise.f_x + noise.f_theta + noise.f_y + slack * length)
         if off := difference(seen, said, move, doubt, slope_doubt):
+            if i == 0:
+                closer = ((move, *row[:3, 0]) for move, row in zip(line.moves, line.upper, strict=True))
+            else:
+                value = lambda step: upper_along(kernels, moved(at, step, back), back)[0]
+                closer = ((step, seen[0], value(step), value(2 * step)) for step in line.moves)
+            if line.moves[0] < SHORT and _fits_closer(closer, off, doubt, slope_doubt):
+                continue
             return _words("f", "f_x, f_theta, f_y", *off)
+    if line.moves[0] < SHORT and (off := _in_proportion(kernels, at, noise, slack, size, length)):
+        return _words("f", "f_x, f_theta, f_y", *off)
     return drifts or ("" if kernels.heavy or kernels.streamed else _jumpy(line, largest, kernels.eps, stated))
+
+
+def _in_proportion(
+    kernels: Kernels, at: Packed, noise: Noise, slack: float, size: float, length: float
+) -> tuple[float, float] | None:
+    """The same along a line that moves each entry by a share of itself, for points near a pole.
+
+    A line that leads away from it bends so much that a mistake in other entries is not seen. A large x has no pole that
+    was looked for.
+    """
+    if isinstance(at, tuple):
+        return None
+    way = at * np.sign(normal(at, 8))
+    values, slopes = np.array([upper_along(kernels, moved(at, i * SHORT, way), way)[:2] for i in range(3)]).T
+    doubt = noise.value + slack * (float(np.max(np.abs(values))) + size * length)
+    return difference(values, slopes, SHORT, doubt, size_of(way) * (slack * length))
+
+
+def _fits_closer(
+    closer: Iterable[tuple[float, ...]], off: tuple[float, float], doubt: float, slope_doubt: float
+) -> bool:
+    """Whether f has the slope that is said of it along a move so short that a pole near by, of a logarithm, is far off.
+
+    closer: the moves with three values each; one for which rounding leaves too few digits tells nothing.
+    """
+    seen, said = off
+    for step, *values in closer:
+        if step < SHORT and 4 * doubt / step + 2 * slope_doubt < CLEARLY * abs(seen - said):
+            return abs(steepness(values, step) - said) < CLEARLY * abs(seen - said)
+    return False
 
 
 def _upper_drifts(solved: Implicit, line: Line, noise: float, at: Packed, size: float) -> tuple[str, float]:
@@ -110,7 +155,8 @@ def _jumpy(line: Line, largest: float, eps: float, stated: float) -> str:
     Half of all digits are left to rounding: where more of them are random, something else is; and what is less than a
     thousand units of rounding has slopes below any tol. stated: by the user.
     """
-    jumps = float(jitter(line.upper[:1, :, :1], ORDERS, line.moves[:1], eps)[0])
+    first = shortest(line.moves)
+    jumps = float(jitter(line.upper[first : first + 1, :, :1], ORDERS, line.moves[first : first + 1], eps)[0])
     if not jumps > max(eps**0.5 * largest, UNITS * eps, stated):
         return ""
     return (
@@ -152,23 +198,31 @@ def _lower_differs(solved: Implicit, line: Line, noise: Noise) -> str:
         value, *steep = lower_slopes(found, solved.w, None, theta_part)
         return [found.value, value, *(-slope for slope in steep)]
 
+    back = lambda step: slopes_of(solved.products_of(solved.w, theta=moved(solved.theta, -step, theta_part)))
     rows, size = [slopes_of(here)], norm(here.hessian[0])
     del here
-    for i in (1, 2):
-        rows.append(slopes_of(solved.products_of(solved.w, theta=moved(solved.theta, -i * SHORT, theta_part))))
+    rows += [back(SHORT), back(2 * SHORT)]
     values, returning = np.array(rows)[:, 0], np.array(rows)[:, 1:]
+    finer = line.lower_moves[0] < SHORT
+
+    def closer(which: int) -> Iterable[tuple[float, ...]]:
+        return ((step, rows[0][which], back(step)[which], back(2 * step)[which]) for step in line.lower_moves)
+
     width, cancelled = norm(solved.w), norm(solved.hessian.product(solved.theta))
     places_off = slack * (norm(solved.x) + norm(solved.theta))
     steep = size + solved.cross_size
     doubt = width * (noise.g_theta + slack * cancelled) + places_off * steep
     slope_doubt = size_of(line.direction) * (noise.hessian + noise.cross + slack * steep)
-    for found in (line.lower_slopes[line.lower_moves.index(SHORT)], returning):
-        if off := difference(found[:, 0], found[:, 1], SHORT, doubt, slope_doubt):
+    forward = ((step, *row[:3, 0]) for step, row in zip(line.lower_moves, line.lower_slopes, strict=True))
+    ways = ((line.lower_slopes[line.lower_moves.index(SHORT)], forward), (returning, closer(1)))
+    for found, near in ways:
+        off = difference(found[:, 0], found[:, 1], SHORT, doubt, slope_doubt)
+        if off and not (finer and _fits_closer(near, off, doubt, slope_doubt)):
             return _words("<g_theta, w>", "g_theta_theta, g_theta_x", *off)
     doubt = noise.lower_value + slack * (float(np.max(np.abs(values))) + norm(solved.theta) * cancelled)
     slope_doubt = norm(theta_part) * (noise.g_theta + slack * cancelled)
     off = difference(values, returning[:, 2], SHORT, doubt, slope_doubt)
-    if off:
+    if off and not (finer and _fits_closer(closer(0), off, doubt, slope_doubt)):
         return _words("g", "g_theta", *off)
     return "" if solved.kernels.large or solved.kernels.streamed else _lower_drifts(solved, line.direction, noise)
 
@@ -198,11 +252,16 @@ def difference(
     """
     if not (np.all(np.isfinite(values)) and np.all(np.isfinite(slopes))):  # beyond where the function is defined
         return None
-    seen = float(-3 * values[0] + 4 * values[1] - values[2]) / (2 * step)
+    seen = steepness(values, step)
     changes = np.diff(slopes[1:])
     bend, uneven = float(np.max(np.abs(changes))), float(np.max(np.abs(np.diff(changes)), initial=0.0))
     bend = 2 * (uneven if len(changes) > 2 and uneven < EVEN * bend else bend)
     return (seen, float(slopes[0])) if abs(seen - slopes[0]) > bend + 4 * doubt / step + 2 * slope_doubt else None
+
+
+def steepness(values: Sequence[float] | Vector, step: float) -> float:
+    """At the first of three points."""
+    return float(-3 * values[0] + 4 * values[1] - values[2]) / (2 * step)
 
 
 def drift(values: Vector, slopes: Vector, step: float, doubt: float) -> tuple[float, float] | None:

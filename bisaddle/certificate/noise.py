@@ -19,6 +19,9 @@ SHORT, LONG, LONGER = 3e-5, 1e-2, 3e-2
 # tried too where more than so many units of rounding were seen: what bends within a long move can be followed from
 # shorter ones, along some of which rounding is more than bending; and what is large a short move away is small near by
 UNITS, MORE = 1e3, (1e-7, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3)
+# tried where that is still so: an entropy bends within a step as long as its smallest entry. So short a move is no
+# guide to rounding, as hardly a digit changes: what is of usual size by the others stays what it is
+FINER = (*(10 ** (-k / 2) for k in range(28, 14, -1)), 10**-6.5, 10**-5.5)
 # orders of the differences: from one to the next those of a smooth function shrink, those of rounding do not
 ORDERS, HEAVY_ORDERS = (3, 4, 5), (3, 4)
 SHRINKS = 0.5
@@ -110,8 +113,10 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
         if not estimated:
             return moves, rows, None
         rounding = jitter(rows[..., slopes:], orders, moves, kernels.eps)
-        if refined and norm(rounding) > UNITS * kernels.eps * max(1.0, abs(rows[0, 0, slopes])):
-            more = tuple(move for move in MORE if move < moves[-1])
+        for others in (MORE, FINER) if refined else ():
+            if not norm(rounding) > UNITS * kernels.eps * max(1.0, abs(rows[0, 0, slopes])):
+                break
+            more = tuple(move for move in others if move < moves[-1])
             rows, order = np.concatenate([rows, sampled_along(more)]), np.argsort(moves + more)
             moves, rows = tuple(float(move) for move in np.array(moves + more)[order]), rows[order]
             rounding = jitter(rows[..., slopes:], orders, moves, kernels.eps)
@@ -238,6 +243,11 @@ def jitter(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps:
     if moves[-2:] == (LONG, LONGER):  # what bends a lot within a long move bends less within a shorter one
         seen = np.concatenate([seen[:-2], np.minimum(seen[-2], seen[-1])[None]])
     return np.max(seen, axis=0)
+
+
+def shortest(moves: tuple[float, ...]) -> int:
+    """The place of the shortest move along which digits change as rounding has it."""
+    return next(i for i, move in enumerate(moves) if move >= MORE[0])
 
 
 def _seen(rows: Vector, orders: tuple[int, ...], moves: tuple[float, ...], eps: float) -> Vector:

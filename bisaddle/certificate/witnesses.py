@@ -73,8 +73,16 @@ def _less_convex(solved: Implicit, mu_g: float | None) -> tuple[Found | None, Ve
         if mu_g is not None and curvature < (1 - SHARE) * mu_g - lost:
             return (v, curvature, f"mu_g = {mu_g:.6g} was given"), v
         if mu_g is None and curvature <= lost:
-            return (v, curvature, STRONGLY_CONVEX), v
+            return (v, curvature, STRONGLY_CONVEX + _beyond(lost, largest) * (curvature > 0)), v
     return None, None if solved.theta.size > LARGE else candidates[0][0]
+
+
+def _beyond(lost: float, largest: float) -> str:
+    """For a curvature that is positive, as far as can be told."""
+    return (
+        f" beyond rounding, which is {lost:.1e} where the largest curvature is {largest:.1e} (other units of theta, a "
+        "ridge term or float64 help)"
+    )
 
 
 def _low_directions(solved: Implicit, mu_g: float | None) -> list[tuple[Vector | None, float]]:

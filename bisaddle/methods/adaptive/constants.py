@@ -113,6 +113,9 @@ UNSOLVED = 1e-2  # distance to theta* relative to |theta|, or residual of w: bey
 NEWTON_SHARE = 0.5  # of the target for |g_theta|, left to the linear system: the rest is for what Newton neglects
 NEWTON_RELATIVE = 1e-3  # residual of that system relative to its right side: three digits a step are enough
 ASCENT_STEPS = 200
+CLIMB_AFTER = 20  # of them, after which y takes quasi-Newton steps
+CLIMB_STEPS = 200  # of these
+LEAST_CLIMB = 1e-6  # share of such a step, halved from trial to trial, below which y stays where it is
 LINEAR_ROUNDING = 1e3  # in units of rounding, a change of f_y that is none: f is linear in y as far as can be seen
 
 # --- what helps them --------------------------------------------------------------------------------------------------

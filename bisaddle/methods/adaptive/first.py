@@ -6,7 +6,8 @@ import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import far, farthest
-from bisaddle.methods.adaptive.inner import Inner, Solver
+from bisaddle.methods.adaptive.found import Inner
+from bisaddle.methods.adaptive.inner import Solver
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector
 

@@ -4,88 +4,25 @@
 """
 
 from copy import deepcopy
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
+from bisaddle.methods.adaptive.climb import climb
+from bisaddle.methods.adaptive.found import Cost, Evaluation, Inner, Lower, Residuals
 from bisaddle.methods.adaptive.inverse import Inverse
 from bisaddle.methods.adaptive.recall import Recall
-from bisaddle.methods.base import Counts, NotStronglyConvex
+from bisaddle.methods.base import NotStronglyConvex
+from bisaddle.oracle.defined import inside, is_number
 from bisaddle.oracle.implicit import newton_step, norm
 from bisaddle.oracle.kernels import LARGE, Kernels, Solve, Upper, Vector
 from bisaddle.oracle.sketch import kept, sketched
 from bisaddle.oracle.spectra import extreme_eigenvalues
 from bisaddle.sets.flat_base import all_finite
+from bisaddle.sets.flat_compiled import is_plain
 from bisaddle.trees import aligned
-
-
-class Inner(NamedTuple):
-    """The inner variables at some x, with g_theta, f and its gradients there; the next solve starts from them.
-
-    upper: see Solver._kept.
-    L_y: the curvature of f in y along the last step; mu_g: the least curvature of g met so far; slope: |f_x| and
-    |g_theta_x w| together, the scale of the gradient in x; left: see Lower.
-    """
-
-    theta: Vector
-    y: Vector
-    w: Vector
-    g_theta: Vector
-    upper: Upper
-    L_y: float
-    mu_g: float
-    slope: float = 0.0
-    left: float = np.inf
-
-
-class Lower(NamedTuple):
-    """What a solve for theta has found: g_theta there, the products it took, the least curvature met.
-
-    left: the share of the gradient that one product left, with an inverse of the right Hessian; infinite if not known.
-    """
-
-    theta: Vector
-    g_theta: Vector
-    products: int = 0
-    least: float = np.inf
-    left: float = np.inf
-
-
-class Residuals(NamedTuple):
-    """What the inner solves may leave: |g_theta|, |g_theta_theta w - f_theta|, and the residual of y."""
-
-    theta: float
-    w: float
-    y: float
-
-
-class Evaluation(NamedTuple):
-    """f_mu(x) = max_y f(x, theta*(x), y) - h(y) - mu/2 |y - y0|^2 and its gradient Gx, up to the accuracy asked for.
-
-    solved: theta and w have met their accuracy, or are as accurate as rounding allows; else nothing here has a meaning.
-    """
-
-    inner: Inner
-    value: float
-    Gx: Vector
-    solved: bool
-
-
-@dataclass
-class Cost:
-    """Oracle calls so far, as in Counts, to be added to."""
-
-    gradients: int = 0
-    hvps: int = 0
-    cross_products: int = 0
-    projections: int = 0
-    lmos: int = 0
-
-    def counts(self) -> Counts:
-        return Counts(**vars(self))
 
 
 class Solver:
@@ -107,6 +44,9 @@ class Solver:
         self.short = sketched if kernels.wide else lambda x: x
         fits = const.RECALLED * (kernels.x.size + kernels.y.size) <= const.RECALLED_INPUTS
         self.slopes = Recall() if recalls and fits and kernels.y_set is not None and kernels.linear_in_y else None
+        # a penalty is no part of f, and the memory for a large x has no room for two of its gradients
+        plain = kernels.y_set is not None and all(is_plain(block.of) for block, _ in kernels.y_set.blocks)
+        self.climbs = plain and not kernels.wide
 
     def state(self) -> "SolverState":
         """What later evaluations depend on, as it is now."""
@@ -129,11 +69,20 @@ class Solver:
     def begin(self, x: Vector, theta: Vector, y: Vector, known: Any) -> tuple[Inner, Vector]:
         """theta and w at the start, roughly, and the gradient in x there. known: mu_g, or None."""
         kernels = self.kernels
+        nowhere = np.zeros_like(theta) if theta.any() else None
         mu_g = self._least_curvature(x, theta, known)
+        if (
+            nowhere is not None and not 0 < mu_g < np.inf
+        ):  # so far away that g is no number, or rounding hides its bending
+            theta, nowhere = nowhere, None
+            mu_g = self._least_curvature(x, theta, known)
+        if mu_g <= 0:
+            raise NotStronglyConvex
         target = const.FIRST_RESIDUAL * min(1.0, mu_g)
         w = g_theta = theta
         if kernels.has_lower:
-            theta, g_theta, products, *_ = self.solve_lower(x, theta, target)
+            theta, g_theta, products, least, _ = self.solve_lower(x, theta, target, last=nowhere)
+            mu_g = mu_g if kernels.quadratic else min(mu_g, least)  # far from theta* g may bend as nowhere else
             self.inverse.after(products)
         upper = kernels.upper(x, theta, y)
         self.cost.gradients += 1
@@ -150,7 +99,7 @@ class Solver:
         return Inner(theta, y, w, self._if_short(g_theta), self._kept(upper), 0.0, mu_g, slope), Gx
 
     def _least_curvature(self, x: Vector, theta: Vector, known: Any) -> float:
-        """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos; infinite with no lower level."""
+        """mu_g as known, or the least eigenvalue of g_theta_theta by Lanczos, or 0; infinite with no lower level."""
         kernels, products = self.kernels, min(const.LANCZOS_PRODUCTS, self.kernels.theta.size)
         if not kernels.has_lower:
             return np.inf
@@ -159,9 +108,7 @@ class Solver:
         product = lambda v: kernels.hessian_product(x, theta, v)
         least, _ = extreme_eigenvalues(product, theta.size, kernels.dtype, products)
         self.cost.hvps += products
-        if least <= 0:
-            raise NotStronglyConvex
-        return float(np.maximum(least, kernels.eps))  # NaN stays NaN
+        return float(np.maximum(least, kernels.eps)) if not least <= 0 else 0.0  # NaN stays NaN
 
     def evaluate(self, x: Vector, warm: Inner, stays: bool, y0: Vector, mu: float, residuals: Residuals) -> Evaluation:
         """theta, y and w up to these residuals, or as far as rounding allows; then value and gradient.
@@ -356,14 +303,23 @@ class Solver:
             cost.gradients += 1
             del upper  # whose f_x a large x has no room for
             return new, self.kernels.upper(x, theta, new), 0.0
-        for _ in range(const.ASCENT_STEPS):
-            if not residual > target:
-                break
-            f_y = upper.f_y
-            del upper
-            upper = self.kernels.upper(x, theta, new)
+        if not is_number(upper):  # nor is it with another y: x is beyond where f is defined
+            return y, upper, L_y
+
+        def evaluate(y: Vector) -> Upper:
             cost.gradients += 1
             cost.projections += 1
+            return self.kernels.upper(x, theta, y)
+
+        for count in range(const.ASCENT_STEPS):
+            if not residual > target:
+                break
+            if count == const.CLIMB_AFTER and self.climbs:
+                y, upper, L = climb(evaluate, y_set, y, upper, y0, mu, L, target)
+                return y, upper, L - mu
+            f_y = upper.f_y
+            del upper
+            new, upper = inside(evaluate, y, new)
             step = new - y
             square = float(step @ step)
             if square > 0:

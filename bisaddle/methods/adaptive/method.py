@@ -36,7 +36,8 @@ import numpy as np
 from bisaddle.methods.adaptive import constants as const, second, wide
 from bisaddle.methods.adaptive.coordinates import Space, face_direction
 from bisaddle.methods.adaptive.first import UNKNOWN, first_scales, reach
-from bisaddle.methods.adaptive.inner import Inner, Solver, SolverState
+from bisaddle.methods.adaptive.found import Inner
+from bisaddle.methods.adaptive.inner import Solver, SolverState
 from bisaddle.methods.adaptive.parts import (
     Aim,
     Centre,

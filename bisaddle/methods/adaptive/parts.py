@@ -9,7 +9,7 @@ import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
 from bisaddle.methods.adaptive.coordinates import Pair
-from bisaddle.methods.adaptive.inner import Inner, Residuals
+from bisaddle.methods.adaptive.found import Inner, Residuals
 from bisaddle.methods.adaptive.wide import halved, times
 from bisaddle.oracle.implicit import norm
 from bisaddle.oracle.kernels import Vector

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bisaddle.methods.adaptive import constants as const
-from bisaddle.methods.adaptive.inner import Inner
+from bisaddle.methods.adaptive.found import Inner
 from bisaddle.methods.adaptive.model import Model, Step, minimised
 from bisaddle.methods.adaptive.parts import Gaps, Place
 from bisaddle.methods.base import Look
