@@ -312,7 +312,7 @@ def test_the_accurate_solves_equal_those_written_out_in_numpy(name, path, monkey
     w = np.linalg.solve(H, place.twin.f_theta(*at))
     np.testing.assert_allclose(solved.w, w, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(solved.Gx, place.twin.f_x(*at) - C.T @ w, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(solved.g_theta, g, atol=1e-12)
+    np.testing.assert_allclose(solved.products.g_theta, g, atol=1e-12)
     assert solved.lower_residual <= 1e-11 and solved.linear_residual <= 1e-11
     np.testing.assert_allclose(np.linalg.norm(g), solved.lower_residual, atol=1e-12)
     least = np.linalg.eigvalsh(H)[0]
