@@ -113,8 +113,8 @@ def test_the_watch_ends_when_it_is_told_to():
 def ending(store, left=None):
     """What process 0 of 2 says at its end, with "parted" where it ends without the other, and "ended" at once."""
     said = []
-    ways = {"ended": lambda: said.append("ended"), "parted": lambda: said.append("parted")}
-    watch = Watch(store, 0, 2, 4, said.append, left=lambda: left, **ways)
+    ended, parted = lambda: said.append("ended"), lambda: said.append("parted")
+    watch = Watch(store, 0, 2, 4, said.append, ended, parted=parted, left=lambda: left)
     watch.start()
     watch.stop()
     atexit.unregister(watch.stop)
