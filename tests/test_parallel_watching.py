@@ -110,11 +110,11 @@ def test_the_watch_ends_when_it_is_told_to():
     assert len(beats) <= 2 and store["bisaddle/alive/0"] == "over"
 
 
-def ending(store, left=None, **given):
+def ending(store, left=None):
     """What process 0 of 2 says at its end, with "parted" where it ends without the other, and "ended" at once."""
     said = []
-    ways = {"ended": lambda: said.append("ended"), "parted": lambda: said.append("parted")}
-    watch = Watch(store, 0, 2, 1, said.append, left=lambda: left, **ways, **given)
+    ended, parted = lambda: said.append("ended"), lambda: said.append("parted")
+    watch = Watch(store, 0, 2, 4, said.append, ended, parted=parted, left=lambda: left)
     watch.start()
     watch.stop()
     atexit.unregister(watch.stop)
@@ -141,10 +141,10 @@ def soon(monkeypatch):
 
 @pytest.mark.usefixtures("soon")
 def test_a_process_at_its_end_waits_for_the_others():
-    store = Counting(30, watching.OVER)  # longer than after which a silent one is given up
+    store = Counting(10, watching.OVER)  # 2 seconds
     (said,) = ending(store)
     assert "process 0 of this run has come to its end, and waits for that of process 1" in said
-    assert store.seen >= 30 and store["bisaddle/alive/0"] == watching.OVER
+    assert store.seen >= 10 and store["bisaddle/alive/0"] == watching.OVER
 
 
 @pytest.mark.usefixtures("soon")
@@ -161,7 +161,7 @@ def test_a_process_that_an_error_ends_is_heard_and_leaves_by_itself():
 
 @pytest.mark.usefixtures("soon")
 def test_a_process_that_has_lost_another_one_says_by_what():
-    said = ending(Counting(4, watching.FAILED), left="lost")
+    said = ending(Counting(2, watching.FAILED), left="lost")
     assert "process 1 of this run is over, by an error of its own" in said[0] and said[1:] == ["ended", "parted"]
 
 
