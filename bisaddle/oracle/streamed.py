@@ -90,7 +90,7 @@ class StreamedKernels(Kernels):
             scaled = jax.tree.map(lambda a, share=share: share * np.asarray(a, np.float64), found)
             total = scaled if total is None else jax.tree.map(np.add, total, scaled)
         self.passes += 1
-        return jax.tree.map(lambda a: a.astype(self.dtype), total)
+        return jax.tree.map(lambda a: np.asarray(a, self.dtype), total)  # a number stays an array
 
 
 # --- the programs, of one chunk ---------------------------------------------------------------------------------------
