@@ -78,7 +78,7 @@ def test_slots_not_in_use_get_no_weight():
     wanted = np.zeros(8)
     wanted[used] = simplex.project(c[used])
     np.testing.assert_allclose(atoms.project(c), wanted, atol=1e-15)
-    ahead, inside, bend = atoms.face(c)
+    ahead, inside, bend, _ = atoms.face(c)
     assert bend is None
     np.testing.assert_allclose(ahead, wanted, atol=1e-15)
     rows = rng.normal(size=(3, 8))

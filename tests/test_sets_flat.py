@@ -123,7 +123,7 @@ def test_answers_are_new_arrays_that_may_be_changed():
     for convex_set in (sets.L1Ball(9.0), sets.L2Ball(9.0), sets.Box(-9.0, 9.0), sets.LpBall(3, 9.0)):
         v = np.array([0.5, -1.0])
         form = flat_set(convex_set, v)
-        p, inside, _ = form.face(v)
+        p, inside, *_ = form.face(v)
         rows = np.eye(2)
         derivative = inside(rows)
         for answer in (p, form.project(v), form.lmo(v), form.prox(v, STEP), derivative):

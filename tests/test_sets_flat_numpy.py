@@ -191,7 +191,7 @@ def test_forms_in_numpy_compile_nothing():
 
     def everything():
         form = flat_set(product, like)
-        p, inside, _ = form.face(v)
+        p, inside, *_ = form.face(v)
         np.testing.assert_array_equal(p, form.project(v))
         assert inside(np.stack([v, p])).shape == (2, v.size) and len(form.blocks) == 9
         assert form.violation(v) > form.violation(form.prox(v, STEP)) and form.diameter() > 0

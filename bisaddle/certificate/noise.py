@@ -19,8 +19,7 @@ SHORT, LONG, LONGER = 3e-5, 1e-2, 3e-2
 # tried too where more than so many units of rounding were seen: what bends within a long move can be followed from
 # shorter ones, along some of which rounding is more than bending; and what is large a short move away is small near by
 UNITS, MORE = 1e3, (1e-7, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3)
-# tried where that is still so: an entropy bends within a step as long as its smallest entry. So short a move is no
-# guide to rounding, as hardly a digit changes: what is of usual size by the others stays what it is
+# tried where that is still so: an entropy bends within a step as long as its smallest entry
 FINER = (*(10 ** (-k / 2) for k in range(28, 14, -1)), 10**-6.5, 10**-5.5)
 # orders of the differences: from one to the next those of a smooth function shrink, those of rounding do not
 ORDERS, HEAVY_ORDERS = (3, 4, 5), (3, 4)
@@ -122,14 +121,15 @@ def along_a_line(solved: Implicit, orders: tuple[int, ...] | None = None) -> Lin
             rounding = jitter(rows[..., slopes:], orders, moves, kernels.eps)
         return moves, rows, rounding
 
-    # what is known of the point itself is not asked for again; of a large x it was not kept
-    known = None if kernels.wide and kernels.has_lower else _upper_row(*_along(kernels, solved.upper, direction))
+    # what is known of the point itself is not asked for again; of a large x or theta it was not kept
+    kept_all = not (kernels.large and kernels.has_lower)
+    known = _upper_row(*_along(kernels, solved.upper, direction)) if kept_all else None
     moves, above, rounding = samples(upper, known, (SHORT,) if kernels.heavy else (SHORT, LONG, LONGER), 1)
     ends = np.cumsum([1, kept(x.size), kept(theta.size)])
     line = Line(direction, moves, above[..., 0], above[..., 1:], ends, rounding)
     if not kernels.has_lower:
         return line
-    moves, below, rounding = samples(lower, None if kernels.wide else lower_row(solved.products), (SHORT,), 3)
+    moves, below, rounding = samples(lower, lower_row(solved.products) if kept_all else None, (SHORT,), 3)
     ends = np.cumsum([1, kept(theta.size), kept(theta.size)])
     return line._replace(
         lower_moves=moves,

@@ -38,7 +38,7 @@ def _reference(fixed, points, directions, tangents):
 
 def derived(form, v):
     """project(v), and its derivative along rows, from the face: the D with D^+ = I + bend on its range."""
-    point, along, bend = form.face(v)
+    point, along, bend, _ = form.face(v)
     if bend is None:
         return point, along
     held, vectors = np.linalg.eigh(along(np.eye(form.size, dtype=v.dtype)))

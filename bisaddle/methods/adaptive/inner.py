@@ -71,9 +71,8 @@ class Solver:
         kernels = self.kernels
         nowhere = np.zeros_like(theta) if theta.any() else None
         mu_g = self._least_curvature(x, theta, known)
-        if (
-            nowhere is not None and not 0 < mu_g < np.inf
-        ):  # so far away that g is no number, or rounding hides its bending
+        # so far away that g is no number, or rounding hides how it bends
+        if nowhere is not None and not 0 < mu_g < np.inf:
             theta, nowhere = nowhere, None
             mu_g = self._least_curvature(x, theta, known)
         if mu_g <= 0:
