@@ -9,7 +9,8 @@ from scipy.special import logsumexp, softmax
 
 import bisaddle as bs
 from bisaddle.methods.adaptive.climb import climb
-from bisaddle.oracle.kernels import Kernels
+from bisaddle.oracle.kernels import Kernels, Upper
+from bisaddle.sets.flat import flat_set
 
 
 def even(n):
@@ -104,3 +105,26 @@ def test_the_start_of_theta_may_be_far_away(far):
     values = [result.certificate.value for result in found]
     np.testing.assert_allclose(*values, atol=1e-8)
     assert found[1].steps <= 5 * found[0].steps
+
+
+@pytest.mark.parametrize("mu", [0.5, 20.0])
+def test_a_climb_from_the_maximiser_is_over_before_it_begins(mu):
+    """Of c'y - |Q y|^2 / 2 - mu/2 |y - y0|^2 over the simplex, as SciPy finds it: the first gradient counts."""
+    Q, c, y0 = rows(1, 6, 6), rows(2, 6), softmax(rows(3, 6))
+    bracket = lambda y: 0.5 * np.sum((Q @ y) ** 2) - c @ y + 0.5 * mu * np.sum((y - y0) ** 2)
+    limits = {"type": "eq", "fun": lambda y: np.sum(y) - 1}
+    options = {"ftol": 1e-16, "maxiter": 1000}
+    best = minimize(bracket, y0, method="SLSQP", bounds=[(0, 1)] * 6, constraints=[limits], options=options).x
+    asked = []
+
+    def evaluate(y):
+        asked.append(y)
+        return Upper(float(c @ y - 0.5 * np.sum((Q @ y) ** 2)), y[:0], y[:0], c - Q.T @ (Q @ y))
+
+    simplex, L = flat_set(bs.sets.Simplex(), y0), 30.0
+    there, *_ = climb(evaluate, simplex, best, evaluate(best), y0, mu, L, 1e-4)
+    assert len(asked) == 1 and there is best
+    far = np.eye(6)[0]
+    found, *_ = climb(evaluate, simplex, far, evaluate(far), y0, mu, L, 1e-9)
+    np.testing.assert_allclose(found, best, atol=1e-6)
+    assert len(asked) < 60
